@@ -127,12 +127,6 @@ figure_proofs() {
     done
 }
 
-# Descent on the relaxed problem beside the exact solver.
-figure_descent() {
-    row layers stages 'exact, s' 'descent, s' 'gap, %' 'worst, %'
-    TABLES=gradient ROUNDS=5 scripts/repro-search.sh "$bin" | awk -v OFS='\t' 'NR > 1 { print $1, $2, $3, $4, $5, $7 }'
-}
-
 # ---- predictions -----------------------------------------------------------------------------
 
 figure_megatron() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tables about searches, most of which doc/figures.md has, one function for each:
-#   TABLES="small gap grid scale gradient aceso" scripts/repro-search.sh BIN_DIR
+#   TABLES="small gap grid scale aceso" scripts/repro-search.sh BIN_DIR
 # small     random small problems: dp, ilp and auto against the list of all plans, bounds against random plans
 # gap       proven gaps of the plans of ALGORITHM (auto) on CLUSTER (h100, a100, v100: all), 8 devices a node, DEVICES
 #           (8 16 32 64), MODELS, and the processor time of search and bound together
@@ -8,9 +8,6 @@
 #           ratio of the predicted steps, for 216 settings. EVERY=N (12) takes every N-th of them from
 #           FIRST (1) on; EVERY=1 takes all, an hour. Exit 1 where a ratio is above 1.
 # scale     processor time and memory of a search (ALGORITHM) by layers, devices and models.
-# gradient  the descent on the relaxed problem against the exact stages solver: chains of layers whose
-#           costs are uniform in 5 to 9, cut into stages so that the longest is shortest, ROUNDS (5) of
-#           each size.
 # aceso     searches over Aceso's published tables, WEFT_DATA/aceso/small, beside what Aceso found
 # All times of gap, grid and scale rest on datasheets: no profile and no device is needed.
 # shellcheck disable=SC2317  # tables are called by their names
@@ -24,52 +21,6 @@ trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT
 command -v jq >/dev/null || { echo "repro-search: jq is needed" >&2; exit 4; }
 failed=0
-
-# ---- gradient --------------------------------------------------------------------------------
-
-# chain LAYERS STAGES SEED: a stages problem, one device for each stage
-chain() {
-    awk -v L="$1" -v D="$2" -v seed="$3" 'BEGIN {
-        srand(seed)
-        printf "{\"format\":\"weft-problem/1\",\"problem\":\"stages\",\"num_layers\":%d,", L
-        printf "\"num_devices\":%d,\"num_micro_batches\":%d,", D, 4 * D
-        printf "\"submeshes\":[{\"size\":1}],\"configs\":[{\"submesh\":0}],\"layers\":{\"time\":["
-        for (l = 0; l < L; l++) printf "%s%.6f", (l ? "," : ""), 5 + 4 * rand()
-        split("state activation", key)
-        for (k = 1; k <= 2; k++) {
-            printf "],\"%s\":[", key[k]
-            for (l = 0; l < L; l++) printf "%s0", (l ? "," : "")
-        }
-        print "]}}"
-    }' </dev/null
-}
-
-# longest OPTIONS...: the longest stage, and seconds of processor time
-longest() {
-    local TIMEFORMAT='%U %S' used
-    used=$({ time "$bin/weft-solve" stages -q "$@" "$dir/chain.json" >"$dir/answer" 2>"$dir/err"; } 2>&1)
-    echo "$(jq .max "$dir/answer") $used"
-}
-
-gradient_table() {
-    printf '%6s %6s %12s %12s %12s %12s\n' layers stages 'exact (s)' 'gradient (s)' gap worst
-    for size in "24 8" "32 8" "48 16" "64 16" "96 24" "128 32"; do
-        read -r layers stages <<<"$size"
-        for ((seed = 1; seed <= ${ROUNDS:-5}; seed++)); do
-            chain "$layers" "$stages" "$seed" >"$dir/chain.json"
-            echo "$(longest) $(longest --relax)"
-        done | awk -v l="$layers" -v s="$stages" '
-            NF != 6 { print "no answer"; exit 1 }
-            {
-                gap = $4 / $1 - 1; n++
-                exact_s += $2 + $3; relaxed_s += $5 + $6; sum += gap
-                worst = gap > worst ? gap : worst
-            }
-            END { printf "%6d %6d %12.4f %12.4f %10.2f %% %10.2f %%\n", l, s,
-                  exact_s / n, relaxed_s / n, 100 * sum / n, 100 * worst }' ||
-            failed=1
-    done
-}
 
 # ---- small -----------------------------------------------------------------------------------
 
@@ -252,7 +203,7 @@ said() {
     sed -n 's/.*a step takes \([0-9.]*\) ms.*/\1/p' | awk '{ print $1 / 1e3 }'
 }
 
-for table in ${TABLES:-small gap grid scale gradient aceso}; do
+for table in ${TABLES:-small gap grid scale aceso}; do
     "${table}_table" || failed=1
 done
 exit $failed

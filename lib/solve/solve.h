@@ -19,7 +19,6 @@ struct solve_limits {
     double gap;    /* stop when (value - bound) / |bound| <= gap; 0 = prove optimality */
     uint64_t seed; /* same seed, same answer, as long as no time limit strikes */
     int threads;   /* at most; 0 = all cores */
-    bool relax;    /* stages: by gradient descent instead, without a proof */
     int64_t steps; /* partition: down-sets that are looked at, about; 0 = any number */
 };
 

@@ -125,17 +125,6 @@ refuses 2 "only one of the two" "both from standard input" -- joint --verify -
 # ---- wrong usage ------------------------------------------------------
 
 refuses 2 "expected a problem" "no problem given" --
-jq '.submeshes = [{size: 1}] | .configs = [{submesh: 0}]' stages.json >even.json
-run stages even.json
-cp out exact.json
-run stages --relax --threads 1 even.json
-cp out relaxed.json
-run stages --relax --threads 3 even.json
-[ "$status" -eq 0 ] && jq -e --slurpfile e exact.json --slurpfile r relaxed.json \
-    '.value >= $e[0].value and .bound <= $e[0].value and .stages == $r[0].stages' out >/dev/null
-ok $? "--relax: a descent, not below the optimum, the same for any threads: $(jq -c .value out)"
-refuses 2 "only stages can be relaxed, not layout" "another problem relaxed" -- layout --relax layout.json
-refuses 3 "submeshes of one size" "submeshes of two sizes relaxed" -- stages --relax stages.json
 refuses 2 "expected a problem.*knapsack" "an unknown problem" -- knapsack stages.json
 refuses 2 "3 operands" "too many files" -- stages stages.json joint.json
 refuses 2 "gap" "a negative gap" -- stages --gap=-1 stages.json
@@ -241,11 +230,6 @@ kill -INT $pid
 wait $pid
 is "$?$(jq '.bound <= .value and (.stages | length) > 0' out 2>/dev/null)" 0true \
     "an interrupt gives the incumbent"
-
-# The table of doc/search.md: on each size the descent comes within 10 % of the optimum, and never below it.
-TABLES=gradient ROUNDS=1 "$WEFT_ROOT/scripts/repro-search.sh" "$WEFT_BIN" >table 2>err
-is "$?$(awk 'NR > 1 && $5 >= 0 && $5 < 10 { n++ } END { print n + 0 }' table)" 06 \
-    "stages --relax beside the exact answer, on six sizes"
 
 # 24 nodes without edges: too many sets of them to list, and a bound that nothing reaches.
 jq -n '{maxDevices: 4, maxMemoryPerDevice: 7, bandwidth: 1, mbsInBatch: 4, edges: [],

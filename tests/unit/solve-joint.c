@@ -276,85 +276,6 @@ static void test_random(int cases, int least, int most) {
     ok(!silent, "every \"infeasible\" names a node: %d do not", silent);
 }
 
-/* Is there a plan within the time, as far as a dynamic program with the bound says? */
-static bool reached(const struct joint_problem *p, const struct joint_bound *b, double T) {
-    struct joint_sets x;
-    struct joint_table t;
-    struct joint_dp dp;
-    struct joint_plan plan;
-    joint_sets_all(&x, p, 1000000);
-    joint_table_init(&t, p, b, INFINITY, &x);
-    joint_dp_init(&dp, p, &t);
-    joint_plan_init(&plan, p);
-    bool found = joint_dp_run(&dp, T, &plan) == 1;
-    joint_plan_release(&plan);
-    joint_dp_release(&dp);
-    joint_table_release(&t);
-    return found;
-}
-
-/* Pipelines of even nodes without tensor parallelism, whose memory is tight. */
-static struct small draw_even(struct rng *r) {
-    struct small s = draw(r, 5, 7);
-    s.capacity = 1.2 + 3 * rng_real(r);
-    s.devices = 3 + (int)rng_below(r, 3);
-    s.samples = 12;
-    for (int v = 0; v < s.nodes; v++) {
-        s.alts[v][0] = 2;
-        s.alts[v][1] = s.alts[v][2] = 0;
-        for (int c = 0; c < 2; c++) {
-            struct alt *x = &s.alt[v][0][c];
-            x->p = 1 + 0.3 * c + 0.2 * rng_real(r);
-            x->a = (c ? 0.5 : 1) * (0.5 + rng_real(r));
-            x->b = 0.3 + 0.3 * c;
-            x->w = rng_real(r);
-        }
-    }
-    return s;
-}
-
-/* The document as the solver's reader packs it. */
-static void pack(struct joint_doc *packed, const json_t *doc) {
-    struct json_stream s;
-    char *text = json_dumps(doc, 0);
-    json_stream_text(&s, text, strlen(text), "t");
-    joint_doc_read(packed, &s, NULL);
-    json_stream_close(&s);
-    free(text);
-}
-
-/* The bound by places, which only hard problems have. */
-static void test_places(int cases) {
-    struct rng r = {.seed = 22};
-    int above = 0, raised = 0, refused = 0, refuted = 0;
-    for (int i = 0; i < cases; i++) {
-        struct small s = draw_even(&r);
-        double want = brute(&s);
-        json_t *doc = problem(&s);
-        struct joint_doc packed;
-        struct joint_problem p;
-        struct joint_bound b;
-        struct err err = {0};
-        pack(&packed, doc);
-        if (joint_read(&p, &packed, &err) == 0) {
-            joint_bound_init(&b, &p);
-            double before = b.value;
-            joint_bound_place(&b, &p, 0);
-            above += b.value > want * (1 + 1e-9);
-            raised += isfinite(want) && b.value > before * 1.001;
-            refused += isfinite(before) && isinf(b.value);
-            refuted += want > 0 && isfinite(want) && !reached(&p, &b, want * (1 + 1e-9));
-            joint_bound_release(&b);
-            joint_release(&p);
-        }
-        joint_doc_release(&packed);
-        json_decref(doc);
-    }
-    ok(!above, "no bound by places is above the optimum: %d of %d are", above, cases);
-    ok(!refuted, "nor does a search with it miss one: %d do", refuted);
-    ok(raised > cases / 30 && refused, "it raises %d, and refuses %d", raised, refused);
-}
-
 /* The choice of alternatives alone, where greedy is often wrong. */
 static void test_knapsack(void) {
     struct rng r = {.seed = 22};
@@ -491,7 +412,6 @@ static void test_input(void) {
 int main(void) {
     test_random(4000, 1, 5);
     test_random(100, 6, V);
-    test_places(400);
     test_knapsack();
     test_wide();
     test_input();

@@ -59,10 +59,10 @@ static double brute(const struct small *s) {
     return best;
 }
 
-static struct lp_model *model(const struct small *s, bool integer) {
+static struct lp_model *model(const struct small *s) {
     struct lp_model *m = lp_create();
     for (int j = 0; j < s->n; j++)
-        lp_add_var(m, s->c[j], 0, 1, integer);
+        lp_add_var(m, s->c[j], 0, 1, true);
     int cols[12];
     double vals[12];
     for (int i = 0; i < s->rows; i++) {
@@ -82,31 +82,20 @@ static bool near(double a, double b) {
 }
 
 static void test_random(void) {
-    int wrong = 0, wrong_bound = 0, infeasible = 0, undecided = 0, wrong_cut = 0;
+    int wrong = 0, infeasible = 0, undecided = 0;
     struct rng r = {.seed = 3};
     const int cases = 1500;
     for (int k = 0; k < cases; k++) {
         struct small s = draw(&r);
         double want = brute(&s);
-        struct lp_model *m = model(&s, true);
-        struct lp_answer a, b;
-        enum lp_status st = lp_minimize(
-            m, &(struct lp_options){.time_budget_s = 5, .cutoff = INFINITY}, &a);
+        struct lp_model *m = model(&s);
+        struct lp_answer a;
+        enum lp_status st = lp_minimize(m, 5, &a);
         infeasible += isinf(want);
-        undecided += st == LP_FAILED || st == LP_FEASIBLE;
-        wrong +=
-            isinf(want) ? st == LP_OPTIMAL : st == LP_INFEASIBLE || !near(a.value, want);
-        wrong_bound += a.bound > want + 1e-7 * (1 + fabs(want));
-        if (isfinite(want)) { /* just below the optimum nothing exists, at it the optimum */
-            double cut = want - 0.01 * (1 + fabs(want));
-            st = lp_minimize(m, &(struct lp_options){.cutoff = cut}, &b);
-            wrong_cut += st != LP_INFEASIBLE || b.bound > want + 1e-7 * (1 + fabs(want));
-            lp_answer_release(&b);
-            st = lp_minimize(
-                m, &(struct lp_options){.cutoff = want + 1e-6 * (1 + fabs(want))}, &b);
-            wrong_cut += st != LP_OPTIMAL || !near(b.value, want);
-            lp_answer_release(&b);
-        }
+        undecided += st == LP_FAILED;
+        wrong += isinf(want) ? st != LP_INFEASIBLE && st != LP_FAILED
+                             : st == LP_INFEASIBLE || st == LP_UNBOUNDED ||
+                                   (st == LP_OPTIMAL && !near(a.value, want));
         lp_answer_release(&a);
         lp_destroy(m);
     }
@@ -114,42 +103,15 @@ static void test_random(void) {
        "%d random integer programs (%d infeasible): optimum or a true infeasible "
        "(%d wrong)",
        cases, infeasible, wrong);
-    ok(!wrong_bound, "no bound passes the optimum (%d do)", wrong_bound);
-    ok(!wrong_cut, "cutoffs just below and at the optimum (%d wrong)", wrong_cut);
     ok(undecided == 0, "%d left undecided", undecided);
 }
-
-static void test_relaxation(void) {
-    struct rng r = {.seed = 4};
-    int wrong = 0, loose = 0;
-    for (int k = 0; k < 500; k++) {
-        struct small s = draw(&r);
-        double want = brute(&s);
-        struct lp_model *m = model(&s, true);
-        struct lp_answer a;
-        enum lp_status st =
-            lp_minimize(m, &(struct lp_options){.relax = true, .cutoff = INFINITY}, &a);
-        if (st == LP_OPTIMAL) {
-            wrong += a.bound > want + 1e-7 * (1 + fabs(want));
-            loose += !near(a.bound, a.value);
-        } else {
-            wrong += st == LP_INFEASIBLE && isfinite(want);
-        }
-        lp_answer_release(&a);
-        lp_destroy(m);
-    }
-    ok(!wrong, "relaxations are below the integer optimum (%d are not)", wrong);
-    ok(!loose, "the duals prove the relaxation's value (%d do not)", loose);
-}
-
-static const struct lp_options all = {.cutoff = INFINITY};
 
 /* The least x + y where lo <= x + 2y <= hi, 0 <= x <= most, -5 <= y <= 5. */
 static enum lp_status least_sum(double lo, double hi, double most, struct lp_answer *a) {
     struct lp_model *m = lp_create();
     int x = lp_add_var(m, 1, 0, most, false), y = lp_add_var(m, 1, -5, 5, false);
     lp_add_row(m, 2, (int[]){x, y}, (double[]){1, 2}, lo, hi);
-    enum lp_status st = lp_minimize(m, &all, a);
+    enum lp_status st = lp_minimize(m, 0, a);
     lp_destroy(m);
     return st;
 }
@@ -158,13 +120,12 @@ static void test_corners(void) {
     struct lp_model *m = lp_create();
     struct lp_answer a;
     lp_add_var(m, -1, 0, INFINITY, false);
-    enum lp_status st = lp_minimize(m, &all, &a);
+    enum lp_status st = lp_minimize(m, 0, &a);
     ok(st == LP_UNBOUNDED, "an objective without bound (status %d)", (int)st);
     lp_answer_release(&a);
     lp_destroy(m);
     st = least_sum(4, 4, INFINITY, &a);
-    ok(st == LP_OPTIMAL && near(a.value, 2) && near(a.bound, 2),
-       "an equality: value %g bound %g", a.value, a.bound);
+    ok(st == LP_OPTIMAL && near(a.value, 2), "an equality: value %g", a.value);
     lp_answer_release(&a);
     st = least_sum(100, INFINITY, 1, &a);
     ok(st == LP_INFEASIBLE, "constraints that contradict each other (status %d)", (int)st);
@@ -196,19 +157,16 @@ static void test_clock(void) {
     }
     struct lp_answer a;
     double start = now_s();
-    enum lp_status st =
-        lp_minimize(m, &(struct lp_options){.time_budget_s = 1, .cutoff = INFINITY}, &a);
+    enum lp_status st = lp_minimize(m, 1, &a);
     double took = now_s() - start;
-    ok(took < 2.5 && (st == LP_FEASIBLE || st == LP_OPTIMAL) && a.bound <= a.value,
-       "one second on a hard one: status %d, value %g, bound %g, %.1f s", (int)st, a.value,
-       a.bound, took);
+    ok(took < 2.5 && (st == LP_FAILED || st == LP_OPTIMAL),
+       "one second on a hard one: status %d, %.1f s", (int)st, took);
     lp_answer_release(&a);
     lp_destroy(m);
 }
 
 int main(void) {
     test_random();
-    test_relaxation();
     test_corners();
     test_clock();
     return done_testing();

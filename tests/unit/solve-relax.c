@@ -1,11 +1,8 @@
-/* The descent on relaxed problems: its probabilities of cuts against the list of all cuts, its answers
- * against the list of all answers of small random problems, and against the exact stages solver on
- * chains of layers. */
+/* The descent on relaxed problems: its probabilities of cuts against the list of all cuts, and its
+ * answers against the list of all answers of small random problems. */
 #include "common/rng.h"
-#include "solve-text.h"
 #include "solve/relax/relax.h"
 #include "solve/relax/relax_cuts.h"
-#include "solve/stages/stages.h"
 #include "tap.h"
 
 #include <math.h>
@@ -259,88 +256,9 @@ static void test_small(double room) {
        100 * mean, 100 * worst, none);
 }
 
-/* ---- chains ------------------------------------------------------------------------------ */
-
-static json_t *chain(struct rng *r, int layers, int stages) {
-    json_t *time = json_array(), *none = json_array();
-    for (int l = 0; l < layers; l++) {
-        json_array_append_new(time, json_real(5 + 4 * rng_real(r)));
-        json_array_append_new(none, json_real(0));
-    }
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:[{s:i}], s:[{s:i}], s:{s:o, s:O, s:o}}",
-                     "format", "weft-problem/1", "problem", "stages", "num_layers", layers,
-                     "num_devices", stages, "num_micro_batches", 4 * stages, "submeshes",
-                     "size", 1, "configs", "submesh", 0, "layers", "time", time, "state",
-                     none, "activation", none);
-}
-
-static double number(const json_t *doc, const char *key) {
-    return json_number_value(json_object_get(doc, key));
-}
-
-/* pipeDejavu's instances: layers of 5 to 9, cut so that the longest stage is shortest. */
-static void test_chain(int layers, int stages, double most) {
-    enum { ROUNDS = 5 };
-    struct rng r = {.seed = (uint64_t)layers};
-    double mean = 0;
-    bool good = true;
-    for (int i = 0; i < ROUNDS; i++) {
-        struct err err = {0};
-        json_t *p = chain(&r, layers, stages);
-        json_t *exact = solve_tree(solve_stages_json, p, &(struct solve_limits){0}, &err);
-        struct solve_limits limits = {.seed = 1, .relax = true};
-        json_t *relaxed = solve_tree(solve_stages_json, p, &limits, &err);
-        good &= exact && relaxed &&
-                number(relaxed, "value") >= number(exact, "value") - 1e-9 &&
-                number(relaxed, "bound") <= number(exact, "value") + 1e-9;
-        mean += relaxed ? (number(relaxed, "max") / number(exact, "max") - 1) / ROUNDS : 1;
-        json_decref(exact);
-        json_decref(relaxed);
-        json_decref(p);
-    }
-    ok(good && mean <= most,
-       "%d layers in %d stages: the longest is %.2f %% longer than need be", layers, stages,
-       100 * mean);
-}
-
-static void refuses(const char *members, const char *message) {
-    char text[512];
-    struct err err = {0};
-    snprintf(
-        text, sizeof text,
-        "{\"format\": \"weft-problem/1\", \"problem\": \"stages\", \"num_micro_batches\": 4, "
-        "\"num_layers\": 2, %s}",
-        members);
-    struct solve_limits limits = {.relax = true};
-    json_t *a = solve_text(solve_stages_json, text, &limits, &err);
-    ok(!a && strstr(err.msg, message), "%s", err.msg);
-    json_decref(a);
-}
-
 int main(void) {
     test_cuts();
     test_small(0);
     test_small(1.3);
-    test_chain(24, 8, 0.05);
-    test_chain(128, 32, 0.08);
-    const char *layers =
-        "\"layers\": {\"time\": [1, 1], \"state\": [1, 1], \"activation\": [1, 1]}";
-    char members[400];
-    snprintf(members, sizeof members,
-             "\"num_devices\": 2, \"submeshes\": [{\"size\": 1}, {\"size\": 2}], "
-             "\"configs\": [{\"submesh\": 0}, {\"submesh\": 1}], %s",
-             layers);
-    refuses(members, "submeshes of one size, found 1 and 2");
-    snprintf(
-        members, sizeof members,
-        "\"num_devices\": 3, \"submeshes\": [{\"size\": 1}], \"configs\": [{\"submesh\": 0}], %s",
-        layers);
-    refuses(members, "no stages of 1 devices on 3");
-    snprintf(
-        members, sizeof members,
-        "\"num_devices\": 2, \"submeshes\": [{\"size\": 1}], \"configs\": [{\"submesh\": 0, "
-        "\"capacity\": 1.5}], %s",
-        layers);
-    refuses(members, "memory: the descent found no stages that fit");
     return done_testing();
 }

@@ -36,7 +36,7 @@ struct options {
     const char *file, *output, *verify;
     double time_budget_s, gap;
     int64_t seed, threads;
-    bool text, relax;
+    bool text;
 };
 
 static const struct problem *find_problem(const char *name) {
@@ -55,7 +55,6 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
          &o->gap},
         {0, "seed", OPT_INT, "N", "seed of random choices (1)", &o->seed},
         {0, "threads", OPT_INT, "N", "threads at most (0: one per core)", &o->threads},
-        {0, "relax", OPT_FLAG, NULL, "stages: by gradient descent, to compare", &o->relax},
         {0, "text", OPT_FLAG, NULL, "a short table instead of JSON", &o->text},
         {0, "verify", OPT_STR, "ANSWER", "check an answer to FILE instead of solving",
          &o->verify},
@@ -80,9 +79,6 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
             argv[0]);
     if (n == 2)
         o->file = argv[1];
-    if (o->relax && o->problem->solve != solve_stages_json)
-        return err_usage(err, "--relax: only stages can be relaxed, not %s",
-                         o->problem->name);
     if (o->verify && !strcmp(o->verify, "-") && !strcmp(o->file, "-"))
         return err_usage(err, "--verify: only one of the two can be standard input");
     if (o->gap < 0)
@@ -94,8 +90,10 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
 }
 
 static json_t *solve(const struct options *o, struct err *err) {
-    struct solve_limits limits = {o->time_budget_s, o->gap,   (uint64_t)o->seed,
-                                  (int)o->threads,  o->relax, 0};
+    struct solve_limits limits = {.time_budget_s = o->time_budget_s,
+                                  .gap = o->gap,
+                                  .seed = (uint64_t)o->seed,
+                                  .threads = (int)o->threads};
     struct json_stream s;
     json_t *answer =
         json_stream_open(&s, o->file, err) < 0 ? NULL : o->problem->solve(&s, &limits, err);

@@ -201,9 +201,8 @@ static bool solve(struct program *g, struct critical_entry *e) {
     for (int k = 0; k < g->n_rests; k++)
         add_rest(g, &g->rests[k]);
     add_usage(g);
-    struct lp_options o = {.time_budget_s = fmin(left, PATIENCE_S), .cutoff = INFINITY};
     struct lp_answer a;
-    lp_minimize(g->m, &o, &a);
+    lp_minimize(g->m, fmin(left, PATIENCE_S), &a);
     if (lp_columns(g->m) > g->c->columns) {
         g->c->columns = lp_columns(g->m);
         g->c->rows = lp_rows(g->m);

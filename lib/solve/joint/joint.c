@@ -7,9 +7,8 @@
  * not rest on the bisection.
  *
  * Where the down-sets are many, those of two topological orders give an incumbent, and sets
- * near it, drawn anew every round, better ones; and a linear program over the places of the pipeline
- * (joint_place.c) says more than work and memory over devices. Where they are too many to list, that is
- * all, and the bound is the one of joint_bound.c.
+ * near it, drawn anew every round, better ones. Where they are too many to list, that is all, and the
+ * bound is the one of joint_bound.c.
  */
 #include "solve/joint/joint.h"
 
@@ -28,7 +27,6 @@
 #define FEW      3000                 /* down-sets that need no incumbent first */
 #define NEAR     1500                 /* down-sets of one round near the incumbent */
 #define SHORT    6  /* rounds without a better plan after which all down-sets are tried */
-#define PLACE_S  10 /* seconds for the linear program of places */
 #define PATIENCE 24 /* ... after which a search without a time budget ends */
 
 struct search {
@@ -253,13 +251,12 @@ static void describe(const struct search *s, bool exact, char *proof, size_t siz
                   "; of %lld possible stages %lld judged by their nodes, %lld by an exact "
                   "choice of alternatives",
                   (long long)s->pairs, (long long)s->judged, (long long)s->knapsacks);
-    snprintf(
-        proof + n, size - (size_t)n, "%s",
-        exact ? s->bound > s->root.value ? "; the last answer was no, just below the value"
-                                         : "; no devices do the work faster"
-        : s->bound > s->root.value
-            ? "; bound: the largest T answered with no"
-            : "; bound: work and memory over the devices and the places of the pipeline");
+    snprintf(proof + n, size - (size_t)n, "%s",
+             exact                      ? s->bound > s->root.value
+                                              ? "; the last answer was no, just below the value"
+                                              : "; no devices do the work faster"
+             : s->bound > s->root.value ? "; bound: the largest T answered with no"
+                                        : "; bound: work and memory over the devices");
 }
 
 static json_t *answer_json(struct search *s, double start) {
@@ -297,10 +294,6 @@ static int search_all(struct search *s, struct err *err) {
     struct joint_sets x;
     if (!joint_sets_all(&x, s->p, FEW))
         return search_sets(s, &x, true, 0, err);
-    joint_bound_place(&s->root, s->p, PLACE_S);
-    s->bound = s->root.value;
-    if (isinf(s->bound))
-        return 0;
     joint_sets_lines(&x, s->p);
     search_sets(s, &x, false, 1e-3, err);
     search_near(s, SHORT, err);
@@ -325,12 +318,6 @@ static json_t *solve(struct search *s, double start, struct err *err) {
         err_no(err, "interrupted before there was an answer");
     else if (joint_stopped(s->p))
         err_no(err, "no answer was found within the time budget; there may be one");
-    else if (isinf(s->root.value) &&
-             s->root.m[2].total <= s->p->capacity * s->p->devices * (1 + 1e-9))
-        err_no(err,
-               "memory: the %d nodes, with the micro-batches that are in flight at every "
-               "place of a pipeline, take more than %d devices of %.9g bytes hold",
-               s->p->nodes, s->p->devices, s->p->capacity);
     else if (isinf(s->root.value))
         err_no(
             err,

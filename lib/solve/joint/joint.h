@@ -113,20 +113,8 @@ struct joint_measure {
 
 enum { JOINT_MEASURES = 3 }; /* the best mu; time alone; memory alone */
 
-/* Prices of time and memory at places along the pipeline (joint_place.c). */
-struct joint_places {
-    int n;    /* groups of places; 0: none are known */
-    int wide; /* devices at a place at most */
-    /* [n + 1] the first place of each; places count from 1, at the pipeline's end */
-    int *first;
-    double *time, *memory; /* [n] per device: of a second, of a byte */
-    int column; /* the first of n in joint_bound: what a node is worth from a group on */
-};
-void joint_places_release(struct joint_places *x);
-
 struct joint_bound {
     struct joint_measure m[JOINT_MEASURES];
-    struct joint_places places;
     double value;     /* no plan is faster; INFINITY: none fits into memory */
     int num_y, width; /* y = 1, 2, 4, ...; columns */
     double *mu;       /* [pair of neighbouring y] */
@@ -134,34 +122,6 @@ struct joint_bound {
 };
 void joint_bound_init(struct joint_bound *b, const struct joint_problem *p);
 void joint_bound_release(struct joint_bound *b);
-/* Raises the bound by the micro-batches that every place of the pipeline holds, and adds columns
- * for that: a linear program, for hard problems. Where it takes longer than `budget_s`, nothing
- * changes. */
-void joint_bound_place(struct joint_bound *b, const struct joint_problem *p,
-                       double budget_s);
-
-/* What the places hold within T. */
-struct joint_room {
-    int wide, most;
-    double *until; /* [most + 1] all places up to this one; NULL: nothing is known */
-    int *column;   /* [most] where s places are taken */
-};
-void joint_room_init(struct joint_room *r, const struct joint_bound *b,
-                     const struct joint_problem *p, double T);
-void joint_room_release(struct joint_room *r);
-
-/* May nodes whose columns add up to `sum` stand on `n` devices in front of s places? */
-static inline bool joint_room_holds(const struct joint_room *r, const double *sum, int s,
-                                    int n) {
-    if (!r->until)
-        return true;
-    int end = s + n / r->wide;
-    double room = r->until[end] - r->until[s] +
-                  n % r->wide * (r->until[end + 1] - r->until[end]) / r->wide;
-    double need = sum[r->column[s]];
-    return need <= room + 1e-9 * (need + room);
-}
-
 /* Where sums of columns say how many devices are needed, at a y and T. */
 struct joint_need {
     int time, memory;       /* the first of two columns */

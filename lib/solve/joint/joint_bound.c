@@ -159,7 +159,6 @@ void joint_bound_release(struct joint_bound *b) {
         free(b->m[i].q);
     free(b->mu);
     free(b->column);
-    joint_places_release(&b->places);
     *b = (struct joint_bound){0};
 }
 

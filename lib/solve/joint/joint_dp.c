@@ -48,7 +48,6 @@ struct run {
     double slack;                /* devices: rounding of "needs at least" */
     const double *none;          /* columns of no node */
     int *band;                   /* [x]: the first set that leaves x devices' worth */
-    struct joint_room places;    /* along the pipeline */
     struct jump *jump;           /* [degree][num_jumps] */
     int num_jumps;
 };
@@ -194,8 +193,6 @@ static const double *rest_of(const struct run *r, int set) {
 static bool rest_fits(const struct run *r, int set, int k, int s) {
     const struct joint_table *t = r->t;
     struct joint_need need = joint_need_at(t->bound, t->p, s + 1, r->limit);
-    if (!joint_room_holds(&r->places, rest_of(r, set), s, t->p->devices - k))
-        return false;
     return k + joint_need(&need, rest_of(r, set), r->none) <= t->p->devices + r->slack;
 }
 
@@ -443,7 +440,6 @@ int joint_dp_run(struct joint_dp *dp, double limit, struct joint_plan *plan) {
     find_needs(&r);
     if (dp->need[0] > dp->p->devices)
         return 0;
-    joint_room_init(&r.places, t->bound, dp->p, limit);
     r.band = mem_array((size_t)dp->p->devices + 1, sizeof *r.band);
     for (int x = 0; x <= dp->p->devices && isfinite(r.room[0]); x++)
         r.band[x] = first_from(t, 0, t->bound->m[0].total - (x + r.slack) * r.room[0]);
@@ -459,7 +455,6 @@ int joint_dp_run(struct joint_dp *dp, double limit, struct joint_plan *plan) {
     free(trial.no);
     free(r.jump);
     free(r.band);
-    joint_room_release(&r.places);
     if (full->n) {
         trace(dp, plan);
         answer = 1;

@@ -1,8 +1,8 @@
 /* layout.c - the layout solver: reduce, bound, search, and check the answer.
  *
  * Whatever is left after the reductions goes the first of these ways that ends: elimination
- * (no memory rows left, narrow), branch and bound (small), an integer program (very small
- * and not closed), and batches of bounds and neighbourhoods until the time is up.
+ * (no memory rows left, narrow), branch and bound (small), and batches of bounds and neighbourhoods
+ * until the time is up.
  */
 #include "solve/layout/layout.h"
 
@@ -11,7 +11,6 @@
 #include "solve/layout/layout_bb.h"
 #include "solve/layout/layout_core.h"
 #include "solve/layout/layout_elim.h"
-#include "solve/layout/layout_ilp.h"
 #include "solve/layout/layout_improve.h"
 
 #include <math.h>
@@ -64,18 +63,6 @@ static void solve_small(struct layout_core *c, const struct solve_limits *limits
     r->bound = s.bound;
     r->done = s.done;
     r->proof = LAYOUT_PROOF_SEARCH;
-}
-
-/* What branch and bound could not close and is small: an integer program, as it is. */
-static void solve_ilp(struct layout_core *c, const struct solve_limits *limits,
-                      double deadline_s, struct result *r) {
-    double budget = deadline_s > 0 ? (deadline_s - now_s()) / 4 : 20;
-    int64_t bound = r->bound;
-    if (budget <= 0)
-        return;
-    r->done = layout_ilp(c, budget, limits->gap, r->x, &r->value, &bound);
-    r->proof = bound > r->bound ? LAYOUT_PROOF_ILP : r->proof;
-    r->bound = bound > r->bound ? bound : r->bound;
 }
 
 static int cores(const struct solve_limits *limits) {
@@ -132,8 +119,6 @@ static void solve_core(struct layout_core *c, const struct solve_limits *limits,
     }
     if (n <= 400)
         solve_small(c, limits, deadline_s, n < 30 ? 0 : n < 120 ? 20000 : 64, r);
-    if (!r->done && r->value < LAYOUT_INF && layout_ilp_size(c) <= 1500)
-        solve_ilp(c, limits, deadline_s, r);
     if (!r->done)
         solve_large(c, limits, deadline_s, r);
 }

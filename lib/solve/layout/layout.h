@@ -62,7 +62,6 @@ struct layout_problem {
 #define LAYOUT_PROOFS(X)                                                                   \
     X(LAYOUT_PROOF_ELIMINATION, "elimination of all variables")                            \
     X(LAYOUT_PROOF_SEARCH, "branch and bound with reweighted tree bounds")                 \
-    X(LAYOUT_PROOF_ILP, "integer program through lp_solve")                                \
     X(LAYOUT_PROOF_DUAL, "reweighted trees with multipliers on the memory rows")           \
     X(LAYOUT_PROOF_NONE, "costs are not negative")
 enum layout_proof {

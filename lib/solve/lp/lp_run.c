@@ -32,9 +32,9 @@
  * Never SCALE_INTEGERS, a default, which makes the heap error above frequent, and never a
  * depth limit of branch and bound, a default too, which cuts branches off without saying
  * so. */
-static const struct rung {
+static const struct setting {
     int simplex, pricing, scaling, improve, floor_first;
-} ladder[] = {
+} settings[] = {
     {SIMPLEX_PRIMAL_PRIMAL, PRICER_DEVEX | PRICE_ADAPTIVE,
      SCALE_GEOMETRIC | SCALE_EQUILIBRATE, IMPROVE_NONE, BRANCH_CEILING},
     {SIMPLEX_DUAL_PRIMAL, PRICER_DEVEX | PRICE_ADAPTIVE,
@@ -45,25 +45,17 @@ static const struct rung {
     {SIMPLEX_PRIMAL_PRIMAL, PRICER_FIRSTINDEX, SCALE_GEOMETRIC, IMPROVE_NONE,
      BRANCH_CEILING},
 };
-_Static_assert(sizeof ladder / sizeof *ladder == LP_NUM_RUNGS, "one count, two files");
+_Static_assert(sizeof settings / sizeof *settings == LP_NUM_SETTINGS,
+               "one count, two files");
 
-/* What the child leaves behind. Solutions alternate between two slots, so that one is whole
- * at any moment; the numbers lie behind the struct, and the basis behind them. */
+/* What the child leaves behind. Solutions alternate between two slots, so that one of them is whole at
+ * any moment. */
 struct shared {
     _Atomic int solutions; /* how many were written; the last is in slot (solutions & 1) */
     _Atomic int code;      /* lp_solve's, once it has ended; -100 before */
     double claimed;        /* the objective it states */
-    int has_dual, has_basis;
-    double numbers[]; /* x of slot 0, x of slot 1, duals of the rows */
+    double numbers[];      /* x of slot 0, x of slot 1 */
 };
-
-static size_t numbers_of(const struct lp_model *m) {
-    return 2 * (size_t)m->vars.n + (size_t)m->rows.n + 1;
-}
-
-static unsigned char *basis_of(const struct lp_model *m, struct shared *sh) {
-    return (unsigned char *)(sh->numbers + numbers_of(m));
-}
 
 struct child {
     const struct lp_attempt *t;
@@ -106,26 +98,7 @@ static double lps_inf(double v) {
     return isinf(v) ? (v > 0 ? 1e30 : -1e30) : v;
 }
 
-/* Columns first (empty), then rows in row-entry mode: the fast way into lp_solve. */
-static lprec *build(const struct lp_model *m, bool relax, double cutoff) {
-    int n = (int)m->vars.n;
-    lprec *lp = make_lp(0, n);
-    if (!lp)
-        return NULL;
-    set_verbose(lp, NEUTRAL);
-    set_minim(lp);
-    int *cols = mem_array((size_t)n + 1, sizeof *cols);
-    double *vals = mem_array((size_t)n + 1, sizeof *vals);
-    set_add_rowmode(lp, TRUE);
-    int c = 0;
-    for (int j = 0; j < n; j++)
-        if (m->vars.p[j].cost != 0) {
-            cols[c] = j + 1;
-            vals[c++] = m->vars.p[j].cost;
-        }
-    set_obj_fnex(lp, c, vals, cols);
-    if (isfinite(cutoff)) /* a row: lp_solve's own bound on the objective is not safe */
-        add_constraintex(lp, c, vals, cols, LE, cutoff);
+static void add_rows(lprec *lp, const struct lp_model *m, int *cols) {
     for (int64_t i = 0; i < m->rows.n; i++) {
         const struct lp_row *r = &m->rows.p[i];
         for (int k = 0; k < r->n; k++)
@@ -136,10 +109,30 @@ static lprec *build(const struct lp_model *m, bool relax, double cutoff) {
         if (type == LE && isfinite(r->lo))
             set_rh_range(lp, get_Nrows(lp), r->hi - r->lo);
     }
+}
+
+/* Empty columns first and then rows in row-entry mode is the fast way into lp_solve. */
+static lprec *build(const struct lp_model *m) {
+    int n = (int)m->vars.n;
+    lprec *lp = make_lp(0, n);
+    if (!lp)
+        return NULL;
+    set_verbose(lp, NEUTRAL);
+    set_minim(lp);
+    int *cols = mem_array((size_t)n + 1, sizeof *cols), count = 0;
+    double *vals = mem_array((size_t)n + 1, sizeof *vals);
+    set_add_rowmode(lp, TRUE);
+    for (int j = 0; j < n; j++)
+        if (m->vars.p[j].cost != 0) {
+            cols[count] = j + 1;
+            vals[count++] = m->vars.p[j].cost;
+        }
+    set_obj_fnex(lp, count, vals, cols);
+    add_rows(lp, m, cols);
     set_add_rowmode(lp, FALSE);
     for (int j = 0; j < n; j++) {
         const struct lp_var *v = &m->vars.p[j];
-        if (v->integer && !relax) /* before the bounds, which it may reset */
+        if (v->integer) /* before the bounds, which it may reset */
             set_int(lp, j + 1, TRUE);
         set_bounds(lp, j + 1, lps_inf(v->lo), lps_inf(v->hi));
     }
@@ -150,82 +143,37 @@ static lprec *build(const struct lp_model *m, bool relax, double cutoff) {
 
 static void configure(lprec *lp, struct child *c) {
     const struct lp_attempt *t = c->t;
-    const struct rung *s = &ladder[t->rung];
+    const struct setting *s = &settings[t->setting];
     set_simplextype(lp, s->simplex);
     set_pivoting(lp, s->pricing);
     set_scaling(lp, s->scaling);
-    set_presolve(lp, t->relax ? PRESOLVE_SENSDUALS : PRESOLVE_NONE, 5);
+    set_presolve(lp, PRESOLVE_NONE, 5);
     set_improve(lp, s->improve);
     set_bb_floorfirst(lp, s->floor_first);
     set_bb_rule(lp, NODE_FIRSTSELECT);
     set_bb_depthlimit(lp, 0); /* none */
     set_mip_gap(lp, TRUE, 1e-11);
-    set_mip_gap(lp, FALSE, t->gap);
+    set_mip_gap(lp, FALSE, 1e-9);
     put_abortfunc(lp, on_abort, c);
-    if (!t->relax)
-        put_msgfunc(lp, on_improved, c, MSG_MILPFEASIBLE | MSG_MILPBETTER | MSG_MILPEQUAL);
+    put_msgfunc(lp, on_improved, c, MSG_MILPFEASIBLE | MSG_MILPBETTER | MSG_MILPEQUAL);
     double left = t->deadline_s - now_s();
     if (isfinite(left)) /* a second line of defence; whole seconds only */
         set_timeout(lp, (long)fmax(1, ceil(left)));
 }
 
-/* lp_solve lists the basic ones first, then the others, negative where at the lower bound;
- * rows count from 1, variables behind them. A row of its own in front (the cutoff) and rows
- * that are newer than the basis begin as basic. */
-static void give_basis(lprec *lp, const struct lp_model *m, const struct lp_basis *b) {
-    int rows = get_Nrows(lp), n = (int)m->vars.n, own = rows - (int)m->rows.n;
-    int *list = mem_array((size_t)(rows + n) + 1, sizeof *list), basic = 0, other = rows;
-    for (int i = 0; i < rows + n; i++) {
-        int row = i - own, var = i - rows;
-        enum lp_at at = AT_BASIC;
-        if (var >= 0)
-            at = var < b->vars ? b->at[b->rows + var] : AT_LOW;
-        else if (row >= 0 && row < b->rows)
-            at = b->at[row];
-        if (at == AT_BASIC && basic < rows)
-            list[++basic] = i + 1;
-        else if (at != AT_BASIC && other < rows + n)
-            list[++other] = at == AT_LOW ? -(i + 1) : i + 1;
-    }
-    if (basic == rows && other == rows + n)
-        set_basis(lp, list, TRUE);
-    free(list);
-}
-
-static bool take_basis(lprec *lp, const struct lp_model *m, unsigned char *at) {
-    int rows = get_Nrows(lp), all = rows + (int)m->vars.n;
-    int *list = mem_array((size_t)all + 1, sizeof *list);
-    bool good = get_basis(lp, list, TRUE);
-    for (int k = 1; good && k <= all; k++)
-        at[abs(list[k]) - 1] = k <= rows ? AT_BASIC : list[k] < 0 ? AT_LOW : AT_HIGH;
-    free(list);
-    return good;
-}
-
 static void child_run(struct child *c) {
-    const struct lp_model *m = c->t->m;
-    lprec *lp = build(m, c->t->relax, c->t->relax ? INFINITY : c->t->cutoff);
+    lprec *lp = build(c->t->m);
     if (!lp)
         return;
     c->node = -1;
     c->node_since_s = now_s();
     configure(lp, c);
-    if (c->t->start)
-        give_basis(lp, m, c->t->start);
     int code = solve(lp);
     double *x = NULL;
-    size_t rows = (size_t)m->rows.n, all = 1 + rows + (size_t)m->vars.n;
     if ((code == OPTIMAL || code == PRESOLVED) && get_ptr_variables(lp, &x) && x) {
         c->sh->claimed = get_objective(lp);
         publish(c, x);
         code = OPTIMAL;
-    }
-    double *d = mem_array(all, sizeof *d);
-    if (code == OPTIMAL && c->t->relax && (size_t)get_Nrows(lp) == rows &&
-        get_dual_solution(lp, d)) {
-        memcpy(c->sh->numbers + 2 * (size_t)m->vars.n, d + 1, rows * sizeof *d);
-        c->sh->has_dual = 1;
-        c->sh->has_basis = take_basis(lp, m, basis_of(m, c->sh));
     }
     atomic_store(&c->sh->code, code);
 }
@@ -265,26 +213,13 @@ static void await(struct lp_attempt *t, pid_t child, int pipe_end) {
     }
 }
 
-static double *copy(const double *x, size_t n) {
-    double *y = mem_array(n + 1, sizeof *y);
-    memcpy(y, x, n * sizeof *y);
-    return y;
-}
-
 /* Takes over what the child left. */
 static enum lp_end harvest(struct lp_attempt *t, struct shared *sh) {
     size_t n = (size_t)t->m->vars.n;
     int solutions = atomic_load(&sh->solutions);
-    if (solutions > 0)
-        t->x = copy(sh->numbers + (size_t)(solutions & 1) * n, n);
-    if (sh->has_dual)
-        t->dual = copy(sh->numbers + 2 * n, (size_t)t->m->rows.n);
-    if (sh->has_basis) {
-        size_t all = n + (size_t)t->m->rows.n;
-        t->basis = mem_alloc(sizeof *t->basis + all);
-        t->basis->rows = (int)t->m->rows.n;
-        t->basis->vars = (int)n;
-        memcpy(t->basis->at, basis_of(t->m, sh), all);
+    if (solutions > 0) {
+        t->x = mem_array(n + 1, sizeof *t->x);
+        memcpy(t->x, sh->numbers + (size_t)(solutions & 1) * n, n * sizeof *t->x);
     }
     t->claimed = sh->claimed;
     switch (atomic_load(&sh->code)) {
@@ -296,13 +231,11 @@ static enum lp_end harvest(struct lp_attempt *t, struct shared *sh) {
 }
 
 enum lp_end lp_attempt_run(struct lp_attempt *t) {
-    size_t bytes = sizeof(struct shared) + numbers_of(t->m) * sizeof(double) +
-                   (size_t)(t->m->vars.n + t->m->rows.n);
+    size_t bytes = sizeof(struct shared) + 2 * (size_t)t->m->vars.n * sizeof(double);
     enum lp_end end = END_NOTHING;
     int ends[2];
     t->timed_out = false;
-    t->x = t->dual = NULL;
-    t->basis = NULL;
+    t->x = NULL;
     struct shared *sh =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (sh == MAP_FAILED)

@@ -85,17 +85,12 @@ static double good_enough(double value, double gap) {
     return gap > 0 && isfinite(value) ? value / (1 + gap) : value;
 }
 
-/* One pass with the given cut; `bound` rises to what it proves. Whether it came to its end.
- * Short passes do without windows. */
+/* One pass with the given cut; `bound` rises to what it proves. Returns whether the pass was
+ * complete. */
 static bool pass(const struct partition_core *c, double cut, int64_t steps,
                  struct partition_watch *w, struct partition_chain *best, double *bound) {
-    struct partition_windows windows;
-    bool open = !steps && isfinite(cut) && partition_windows_fit(c), none = false;
-    if (open)
-        none = partition_windows_refute(c, cut, w, &windows);
     w->max_steps = steps ? w->steps + steps : INT64_MAX;
-    double proven =
-        none ? cut : partition_ideal(c, *bound, cut, open ? &windows : NULL, w, best);
+    double proven = partition_ideal(c, *bound, cut, w, best);
     *bound = fmax(*bound, fmin(proven, best->value));
     bool ended = !w->stopped;
     w->max_steps = INT64_MAX;
@@ -133,29 +128,8 @@ static double hunt_top(const struct hunt *h) {
 }
 
 static void improve(struct hunt *h, struct partition_watch *w) {
-    partition_local(h->c, 4, h->seed, w, h->best);
-    if (!w->stopped)
-        partition_line(h->c, 20, h->seed + 1, w, h->best);
+    partition_line(h->c, 20, h->seed + 1, w, h->best);
     h->seed += 2;
-}
-
-/* Raises the bound while tests refute it: the first one near the bound, for where it fails the
- * test is of no use here; then halfway to the least limit that stood. */
-static void raise_bound(struct hunt *h, bool windows, struct partition_watch *w) {
-    const struct partition_core *c = h->c;
-    struct partition_windows out;
-    double high = hunt_top(h), part = 1.0 / 16;
-    if (!(windows ? partition_windows_fit(c) : partition_pack_fit(c)))
-        return;
-    for (bool first = true; isfinite(high) && h->bound > 0 && !w->stopped; first = false) {
-        double limit = h->bound + part * (high - h->bound);
-        bool no = windows ? partition_windows_refute(c, limit, w, &out)
-                          : partition_pack_refute(c, limit, w);
-        *(no ? &h->bound : &high) = limit;
-        if ((first && !no) || high - h->bound < 1e-3 * high)
-            return;
-        part = 0.5;
-    }
 }
 
 static void take_better(struct partition_chain *best, const struct partition_chain *ch,
@@ -244,8 +218,6 @@ static double search_core(const struct partition_core *c, struct state *st, doub
         !(c->desc && pass(c, hunt_top(&h), first_steps, w, best, &h.bound))) {
         improve(&h, w); /* good incumbents pay */
         reach_bound(&h, w);
-        raise_bound(&h, false, w);
-        raise_bound(&h, true, w);
         double cut = c->desc ? rising_cuts(&h, w) : INFINITY;
         if (isfinite(w->end_s))
             use_up(&h, cut, w);

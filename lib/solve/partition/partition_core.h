@@ -128,42 +128,19 @@ void partition_chain_release(struct partition_chain *ch);
 void partition_line(const struct partition_core *c, int rounds, uint64_t seed,
                     struct partition_watch *w, struct partition_chain *best);
 
-/* Annealed moves of single items, `rounds` times from `best`, which improves. */
-void partition_local(const struct partition_core *c, int rounds, uint64_t seed,
-                     struct partition_watch *w, struct partition_chain *best);
-
-/* Is there proof that some load is above the limit in every partition, because whole items fit
- * into devices no better (partition_pack.c)? Only for cores that fit. */
-bool partition_pack_fit(const struct partition_core *c);
-bool partition_pack_refute(const struct partition_core *c, double limit,
-                           struct partition_watch *w);
-
-/* The same from how far devices get without communication (partition_reach.c). If they get to
- * the end, *ch is the way, with its true value. */
+/* Is there proof that some load is above the limit in every partition, because devices that need
+ * not communicate cannot hold everything either (partition_reach.c)? If they can, *ch is the
+ * partition, with its true value. */
 enum partition_reach { PARTITION_OUT_OF_REACH, PARTITION_REACHED, PARTITION_REACH_UNKNOWN };
 bool partition_reach_fit(const struct partition_core *c);
 enum partition_reach partition_reach(const struct partition_core *c, double limit,
                                      struct partition_watch *w, struct partition_chain *ch);
 
-/* Where a chain with no load above the limit can be after some stages (partition_window.c). */
-enum { PARTITION_WINDOWS = 34 };
-struct partition_windows {
-    double work; /* accelerator time of all items */
-    /* Of the items so far, after [accelerators][CPUs] were used. */
-    double lo[PARTITION_WINDOWS][2], hi[PARTITION_WINDOWS][2];
-};
-
-/* The same from what cuts must cost; if there is no proof, *out has the windows. */
-bool partition_windows_fit(const struct partition_core *c);
-bool partition_windows_refute(const struct partition_core *c, double limit,
-                              struct partition_watch *w, struct partition_windows *out);
-
 /* The exact search over down-sets for a chain with value < cut, where `low` is proven to be a
  * bound (0 = none). Returns the proven bound: min(cut, anything left out). Stores a better chain
- * in `best` when it finds one. windows: those of the cut, or NULL. */
+ * in `best` when it finds one. */
 double partition_ideal(const struct partition_core *c, double low, double cut,
-                       const struct partition_windows *windows, struct partition_watch *w,
-                       struct partition_chain *best);
+                       struct partition_watch *w, struct partition_chain *best);
 
 /* Bytes that partition_ideal may take before it stops (watch.stopped). */
 #define PARTITION_IDEAL_MAX_BYTES ((int64_t)800 << 20)

@@ -61,7 +61,6 @@ struct frame {
 struct search {
     const struct partition_core *c;
     struct partition_watch *w;
-    const struct partition_windows *windows;
     double cut;
     /* stored down-sets */
     uint64_t *sets, *hashes;
@@ -84,7 +83,6 @@ struct search {
     int32_t *closed_stack, n_closed;
     ARR(int32_t) here; /* labels of I worth going on from */
     double lim[2][PARTITION_RATES];
-    double most[2]; /* accelerator time in I + S that the windows allow, by kind */
     double least_v, cut_i;
     double flight;
 };
@@ -189,12 +187,6 @@ static void emit_label(struct search *q, int32_t from, bool is_cpu) {
     l.value = c->goal == PARTITION_BYTES ? l.value + s->again : fmax(l.value, load);
     l.accels += !is_cpu;
     l.cpus += is_cpu;
-    if (q->windows && s->count < c->n) {
-        double taken = q->windows->work - s->rest;
-        if (taken < q->windows->lo[l.accels][l.cpus] ||
-            taken > q->windows->hi[l.accels][l.cpus])
-            return;
-    }
     l.bound = fmax(l.bound, bound_here(q, l.accels, l.cpus, l.value));
     if (l.bound >= q->cut)
         return;
@@ -331,13 +323,6 @@ static int kinds_left(const struct search *q, int kinds) {
     }
     if (s->size + q->flight * s->act > c->max_size * (1 + 1e-12))
         kinds &= ~ON_ACCEL;
-    if (q->windows) {
-        double taken = q->windows->work - s->rest;
-        if (taken > q->most[0])
-            kinds &= ~ON_ACCEL;
-        if (taken > q->most[1])
-            kinds &= ~ON_CPU;
-    }
     for (int r = 0; r < c->rates; r++) {
         double left = s->left[r] - s->open[r] - 2 * c->rate[r].slack;
         if (left > q->lim[0][r])
@@ -411,7 +396,6 @@ static int open_labels(struct search *q, int32_t set) {
     double limit = c->goal == PARTITION_BYTES ? c->max_load * (1 + 1e-9) : q->cut;
     q->here.n = 0;
     q->least_v = q->flight = INFINITY;
-    q->most[0] = q->most[1] = -INFINITY;
     for (int k = 0; k < 2; k++)
         for (int r = 0; r < c->rates; r++)
             q->lim[k][r] = -1;
@@ -428,8 +412,6 @@ static int open_labels(struct search *q, int32_t set) {
             if (!(k ? cpus : accels))
                 continue;
             kinds |= k ? ON_CPU : ON_ACCEL;
-            if (q->windows)
-                q->most[k] = fmax(q->most[k], q->windows->hi[l->accels + !k][l->cpus + k]);
             for (int r = 0; r < c->rates; r++)
                 q->lim[k][r] = fmax(
                     q->lim[k][r], partition_rates_room(c, r, limit, accels - !k, cpus - k));
@@ -479,10 +461,9 @@ static void load_set(struct search *q, int32_t set, int kinds) {
 }
 
 static void search_init(struct search *q, const struct partition_core *c, double low,
-                        double cut, const struct partition_windows *windows,
-                        struct partition_watch *w) {
+                        double cut, struct partition_watch *w) {
     size_t n = (size_t)c->n + 2, t = (size_t)c->tensors + 1;
-    *q = (struct search){.c = c, .w = w, .windows = windows, .cut = cut, .done = -1};
+    *q = (struct search){.c = c, .w = w, .cut = cut, .done = -1};
     q->bucket = mem_array(n, sizeof *q->bucket);
     memset(q->bucket, -1, n * sizeof *q->bucket);
     q->now = mem_array((size_t)c->words + 1, sizeof *q->now);
@@ -537,10 +518,9 @@ static double frontier(const struct search *q, int32_t count, int32_t set) {
 }
 
 double partition_ideal(const struct partition_core *c, double low, double cut,
-                       const struct partition_windows *windows, struct partition_watch *w,
-                       struct partition_chain *best) {
+                       struct partition_watch *w, struct partition_chain *best) {
     struct search q;
-    search_init(&q, c, low, cut, windows, w);
+    search_init(&q, c, low, cut, w);
     double bound = NAN;
     for (int32_t count = 0; count < c->n && isnan(bound); count++)
         for (int32_t set = q.bucket[count]; set >= 0; set = q.chain[set]) {

@@ -261,12 +261,6 @@ static json_t *answer_json(const struct stages_problem *p, const struct stages_a
         "excluded by least sum + (B-1) * that time >= value",
         exact ? "exact" : "stopped early; open times bound the value", (long long)a->passes,
         (long long)a->label_passes);
-    if (a->relaxed)
-        snprintf(
-            proof, sizeof proof,
-            "%s: gradient descent on the relaxed problem; the bound is the least times of "
-            "all layers in even stages",
-            exact ? "exact" : "not exact");
     json_t *stages = json_array();
     for (int i = 0; i < a->plan.n; i++)
         json_array_append_new(stages, stage_json(p, &a->plan, i));
@@ -344,7 +338,7 @@ static json_t *solve_problem(const struct stages_problem *p,
                              struct err *err) {
     struct stages_answer a;
     struct solve_limits left = solve_doc_left(limits, start);
-    if ((limits->relax ? stages_relax : stages_solve)(p, &left, &a, err) < 0)
+    if (stages_solve(p, &left, &a, err) < 0)
         return NULL;
     json_t *answer = answer_json(p, &a, now_s() - start);
     stages_answer_release(&a);

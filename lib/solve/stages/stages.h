@@ -117,17 +117,11 @@ struct stages_answer {
     struct stages_plan plan;
     double bound;                 /* no plan is cheaper */
     int64_t passes, label_passes; /* that it took; of these, such with memory */
-    bool relaxed;                 /* by stages_relax */
 };
 
 /* Solves. Fills *a (release it) and returns 0. EXIT_NO when there is no plan (the message names
  * what cannot be met) or none was found in time; EXIT_SYSTEM when memory is short. */
 int stages_solve(const struct stages_problem *p, const struct solve_limits *limits,
-                 struct stages_answer *a, struct err *err);
-/* The same by gradient descent on the relaxed problem (stages_relax.c), to be compared: the bound is
- * what even stages of the least times would take. EXIT_INPUT in the dense form, and where submeshes
- * differ in size. */
-int stages_relax(const struct stages_problem *p, const struct solve_limits *limits,
                  struct stages_answer *a, struct err *err);
 void stages_answer_release(struct stages_answer *a);
 
