@@ -5,6 +5,7 @@
 #include "../unit/trial_call.h"
 #include "../unit/trial_pair.h"
 #include "common/mem.h"
+#include "cost/profile.h"
 #include "cublaslt.h"
 #include "cuda/cuda_pair.h"
 #include "cuda/cuda_product.h"

@@ -4,6 +4,7 @@
 #include "../unit/tap.h"
 #include "../unit/trial_call.h"
 #include "common/mem.h"
+#include "cost/profile.h"
 #include "cublaslt.h"
 #include "cuda/cuda.h"
 #include "cuda/cuda_product.h"
