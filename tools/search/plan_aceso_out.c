@@ -209,7 +209,7 @@ static const char *beyond(const struct stage *st) {
 
 static int check_plan(const struct plan *p, struct err *err) {
     if (p->schedule != SCHEDULE_1f1b)
-        return err_input(err, "schedule: Aceso repeats 1f1b, the plan %s",
+        return err_input(err, "schedule: Aceso runs 1f1b, the plan %s",
                          schedule_name(p->schedule));
     for (int s = 0; s < p->n_stages; s++) {
         const char *key = beyond(&p->stages[s]);

@@ -27,7 +27,7 @@ int search_print_verdict(struct search_problem *p, struct plan *plan, FILE *f,
     p->dtype = plan->dtype;
     if (search_verify_plan(p, plan, &claim, &v, err) < 0)
         return -1;
-    fprintf(f, "legal, and repeats without a fault\n");
+    fprintf(f, "legal, and runs without a fault\n");
     fprintf(f, "a step takes %s%s\n", text_time(v.time_us).s,
             claim.time_us > 0 ? ", as it says" : "");
     fprintf(f, "a device holds %s%s", text_bytes((double)v.max_bytes).s,

@@ -536,6 +536,7 @@ static int run_source(struct err *err) {
         return err_usage(err, "--cluster: with --cost all nodes are alike");
     p.schedules = 1u << SCHEDULE_1f1b;
     p.max_zero = ZERO_NONE;
+    p.slack = 0; /* its plans are in its own words */
     p.source = search_open_source(o.cost, o.model, o.set, err);
     if (p.source && source_micro_batches(&p, &micro, err) == 0) {
         p.model = p.source->model;
