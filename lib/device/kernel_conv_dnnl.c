@@ -186,6 +186,10 @@ bool kernel_conv_library(enum kernel_pass d, const struct kernel_conv *s, enum d
     kernel_dnnl_place(c->scratch, room + c->packed_bytes);
     if (d != KERNEL_WEIGHTS)
         kernel_dnnl_run_reorder(c->reorder, c->plain, c->packed);
+    /* In 16 bits oneDNN 2.6 multiplies by columns of its scratch that it never wrote: seen with an
+     * image one column wide, where whatever lay there reached the gradient. */
+    if (d == KERNEL_WEIGHTS && type == DTYPE_bf16)
+        memset(room + c->packed_bytes, 0, (size_t)c->scratch_bytes);
     const dnnl_exec_arg_t args[] = {{arg[d][0], c->x},
                                     {arg[d][1], c->packed},
                                     {arg[d][2], c->y},
