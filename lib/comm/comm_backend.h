@@ -63,7 +63,7 @@ int comm_watch_device(void *comm, struct err *err);
 /* "all_reduce", for messages. */
 const char *comm_op_name(enum comm_op op);
 
-/* comm_fail.c: a wait that must end. A backend calls comm_watch now and then while it waits
+/* comm_alarm.c: a wait that must end. A backend calls comm_watch now and then while it waits
  * for `work`; -1 with the reason when it is to give up. `late` is the rank of the job that is
  * known to be missing, or -1. */
 struct comm_watch {

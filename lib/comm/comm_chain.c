@@ -101,9 +101,9 @@ static void add_parts(struct mpi_group *m, int64_t s) {
 static enum step up(struct mpi_group *m) {
     struct chain *c = &m->chain;
     int64_t s = c->up;
-    enum step ready = s < c->segs ? ring_test(m, UP_SEND + (int)(s & 1), 1) : STEP_WAIT;
+    enum step ready = s < c->segs ? requests_test(m, UP_SEND + (int)(s & 1), 1) : STEP_WAIT;
     if (ready == STEP_MORE)
-        ready = ring_test(m, UP_RECV, 1);
+        ready = requests_test(m, UP_RECV, 1);
     if (ready != STEP_MORE)
         return ready;
     int rc = post_up(m, s + 1);
@@ -118,8 +118,8 @@ static enum step up(struct mpi_group *m) {
 static enum step take(struct mpi_group *m, int64_t s) {
     struct chain *c = &m->chain;
     if (c->taking)
-        return ring_test(m, DOWN_RECV, 1);
-    if (s + 2 >= c->up && ring_test(m, UP_SEND + (int)(s & 1), 1) != STEP_MORE)
+        return requests_test(m, DOWN_RECV, 1);
+    if (s + 2 >= c->up && requests_test(m, UP_SEND + (int)(s & 1), 1) != STEP_MORE)
         return STEP_WAIT;
     c->taking = true;
     m->rc = recv_seg(m, s, own(m) + seg_byte(c, s), 1, DOWN_RECV);
@@ -132,7 +132,7 @@ static enum step down(struct mpi_group *m) {
     int64_t s = c->down;
     if (s >= c->up)
         return STEP_WAIT;
-    enum step ready = ring_test(m, DOWN_SEND + (int)(s & 1), 1);
+    enum step ready = requests_test(m, DOWN_SEND + (int)(s & 1), 1);
     if (ready == STEP_MORE && c->place < c->last)
         ready = take(m, s);
     if (ready != STEP_MORE)
@@ -167,7 +167,7 @@ static enum step chain_step(struct mpi_group *m, struct comm_work *w) {
         return STEP_FAILED;
     if (c->down < c->segs)
         return rose == STEP_MORE || fell == STEP_MORE ? STEP_MORE : STEP_WAIT;
-    enum step sent = ring_test(m, 0, REQUESTS);
+    enum step sent = requests_test(m, 0, REQUESTS);
     if (sent != STEP_MORE)
         return sent;
     if (c->m > 1)

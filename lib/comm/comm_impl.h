@@ -37,6 +37,7 @@ enum {
     COMM_SMALL = 8192,    /* bytes that travel inside a lane */
     COMM_BITE = 65536,    /* elements that one step reads or adds at most */
     COMM_PIECE = 1 << 30, /* bytes in one MPI message of a collective (counts are int) */
+    COMM_MAIL_TAG = 1,    /* of failures that go to other nodes */
     COMM_FOLD = COMM_SMALL / (int)sizeof(double), /* doubles in one sum_double work */
 };
 
@@ -159,8 +160,10 @@ struct mpi_group {
     MPI_Request *req; /* [4 * n] */
 };
 
-/* comm_job.c: an MPI return code as an error value; 0 where it is MPI_SUCCESS. */
+/* comm_requests.c: an MPI return code as an error value; 0 where it is MPI_SUCCESS. */
 int comm_check(int rc, const char *what, struct err *err);
+enum step requests_test(struct mpi_group *m, int first, int n); /* are these done? */
+bool requests_stage(struct mpi_group *m); /* makes the stage; false: no memory */
 
 /* comm_group.c: a group without anything of its backend. */
 struct comm_group *group_new(struct comm *comm, const struct comm_backend *backend,
@@ -170,7 +173,8 @@ struct comm_group *group_new(struct comm *comm, const struct comm_backend *backe
 int shared_create(struct comm *comm, int64_t bytes, struct shared *out, struct err *err);
 void shared_release(struct comm *comm, struct shared *s);
 
-/* comm_fail.c: the alarm. */
+/* comm_alarm.c: the alarm. */
+bool alarm_raise(struct comm *c, int owner, int status, const char *msg);
 void alarm_listen(struct comm *comm); /* for failures on other nodes */
 void alarm_poll(struct comm *comm);   /* takes one that has arrived */
 void alarm_deaf(struct comm *comm);
@@ -221,8 +225,6 @@ enum step collective_begin(struct mpi_group *m, struct comm_work *w);
 enum step direct_begin(struct mpi_group *m, struct comm_work *w);
 /* comm_ring.c: through MPI messages. */
 enum step ring_begin(struct mpi_group *m, struct comm_work *w);
-enum step ring_test(struct mpi_group *m, int first, int n); /* are these requests done? */
-bool ring_stage(struct mpi_group *m);                       /* false: no memory */
 /* comm_small.c: shows everybody the same few bytes of each member in m->src, then goes on
  * with m->then; bytes of one rank for all. */
 enum step small_gather(struct mpi_group *m, const void *in, size_t bytes);

@@ -15,16 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int comm_check(int rc, const char *what, struct err *err) {
-    if (rc == MPI_SUCCESS)
-        return 0;
-    char text[MPI_MAX_ERROR_STRING];
-    int n = 0;
-    if (MPI_Error_string(rc, text, &n) != MPI_SUCCESS)
-        return err_system(err, "%s: MPI error %d", what, rc);
-    return err_system(err, "%s: %.*s", what, n, text);
-}
-
 /* MPI is called by two threads, but never by both at a time (see comm_engine.c): that is the
  * level SERIALIZED, at which MPI takes no locks of its own. */
 static int start_mpi(struct comm *c, int *argc, char ***argv, struct err *err) {

@@ -9,7 +9,6 @@
 #include "comm/comm_impl.h"
 
 #include "common/mem.h"
-#include "program/workspace.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,25 +27,6 @@ static enum step done(struct mpi_group *m, struct comm_work *w) {
     (void)m;
     (void)w;
     return STEP_DONE;
-}
-
-bool ring_stage(struct mpi_group *m) {
-    if (m->stage)
-        return true;
-    m->seg = workspace_segment(m->n);
-    m->req = mem_array((size_t)(4 * m->n), sizeof(MPI_Request));
-    for (int i = 0; i < 4 * m->n; i++)
-        m->req[i] = MPI_REQUEST_NULL;
-    m->stage = calloc((size_t)(2 * m->n * m->seg), sizeof *m->stage);
-    m->rc = MPI_ERR_NO_MEM;
-    return m->stage != NULL;
-}
-
-enum step ring_test(struct mpi_group *m, int first, int n) {
-    int all = 0, rc = MPI_Testall(n, m->req + first, &all, MPI_STATUSES_IGNORE);
-    if (rc != MPI_SUCCESS)
-        return fail(m, rc);
-    return all ? STEP_MORE : STEP_WAIT;
 }
 
 /* ---- sums ----------------------------------------------------------------------------- */
@@ -98,7 +78,7 @@ static int64_t segments(const struct mpi_group *m) {
 }
 
 static enum step reduce_step(struct mpi_group *m, struct comm_work *w) {
-    enum step came = ring_test(m, (int)(m->s & 1) * 2 * m->n, 2 * m->n);
+    enum step came = requests_test(m, (int)(m->s & 1) * 2 * m->n, 2 * m->n);
     if (came != STEP_MORE)
         return came;
     add_segment(m, w, m->s++);
@@ -156,7 +136,7 @@ static enum step hop(struct mpi_group *m, struct comm_work *w) {
 
 /* n - 1 rounds, each in pieces of a size that MPI can count. */
 static enum step hop_step(struct mpi_group *m, struct comm_work *w) {
-    enum step came = ring_test(m, 0, 2);
+    enum step came = requests_test(m, 0, 2);
     if (came != STEP_MORE)
         return came;
     m->at += COMM_PIECE;
@@ -197,7 +177,7 @@ static enum step reduce_scatter(struct mpi_group *m, struct comm_work *w) {
 /* Sums are by chains over nodes or by chunks; the rest copies its own share and passes shares
  * on. */
 enum step ring_begin(struct mpi_group *m, struct comm_work *w) {
-    if (!ring_stage(m))
+    if (!requests_stage(m))
         return STEP_FAILED;
     bool sums = w->op == COMM_all_reduce || w->op == COMM_reduce_scatter;
     if (m->several && sums)

@@ -30,7 +30,7 @@ static enum step gather_round(struct mpi_group *m) {
 }
 
 static enum step gather_step(struct mpi_group *m, struct comm_work *w) {
-    enum step came = ring_test(m, 0, 2);
+    enum step came = requests_test(m, 0, 2);
     if (came != STEP_MORE)
         return came;
     m->k += (int)min64(m->k, m->n - m->k);
@@ -43,7 +43,7 @@ static enum step gather_step(struct mpi_group *m, struct comm_work *w) {
 }
 
 enum step small_gather(struct mpi_group *m, const void *in, size_t bytes) {
-    if (!ring_stage(m))
+    if (!requests_stage(m))
         return STEP_FAILED;
     if (bytes)
         memcpy(m->stage, in, bytes);
@@ -72,7 +72,7 @@ static enum step start_piece(struct mpi_group *m, struct comm_work *w);
 
 /* Sends are under way to all children: on to the next piece when they are through. */
 static enum step sent_step(struct mpi_group *m, struct comm_work *w) {
-    enum step sent = ring_test(m, 0, m->k);
+    enum step sent = requests_test(m, 0, m->k);
     if (sent != STEP_MORE)
         return sent;
     m->at += COMM_PIECE;
@@ -91,7 +91,7 @@ static enum step send_piece(struct mpi_group *m, struct comm_work *w) {
 }
 
 static enum step came_step(struct mpi_group *m, struct comm_work *w) {
-    enum step came = ring_test(m, 0, 1);
+    enum step came = requests_test(m, 0, 1);
     return came == STEP_MORE ? send_piece(m, w) : came;
 }
 
@@ -107,7 +107,7 @@ static enum step start_piece(struct mpi_group *m, struct comm_work *w) {
 }
 
 enum step broadcast_begin(struct mpi_group *m, struct comm_work *w) {
-    if (!ring_stage(m))
+    if (!requests_stage(m))
         return STEP_FAILED;
     m->at = 0;
     return start_piece(m, w);

@@ -13,6 +13,7 @@
 #define WEFT_PROFILE_H
 
 #include "common/err.h"
+#include "program/algorithm.h"
 #include "program/instr.h"
 
 #include <stdbool.h>
@@ -53,20 +54,8 @@ struct profile_overlap {
     double fraction;
 };
 
-/* What a library of a GPU computes, and the algorithm that was found fastest. Plain bytes, which may be
- * copied and sent; weft-profile(5) says what the texts are. */
-struct profile_algorithm {
-    char device[64];  /* what the GPU is, whatever its rows of op are named */
-    char problem[16]; /* "product", "conv2d", "conv2d_dx", "conv2d_dw" */
-    int64_t library;  /* version of the library: 130101 is 13.1.1; 0 = there is none */
-    char shape[352];  /* numbers of the problem */
-    char dtype[8], dtype_y[8]; /* of its operands, "tf32" among them; of its result */
-    char algorithm[160];       /* words of the library, which this version reads */
-    int64_t workspace_bytes;   /* that the algorithm takes */
-    double least_us;           /* least time of its trials */
-};
 struct profile_algorithms {
-    struct profile_algorithm *p;
+    struct library_algorithm *p;
     int64_t n, cap;
 };
 
@@ -83,7 +72,7 @@ int profile_put_op(struct profile *p, const struct profile_op *row, struct err *
 int profile_put_comm(struct profile *p, const struct profile_comm *row, struct err *err);
 int profile_put_overlap(struct profile *p, const struct profile_overlap *row,
                         struct err *err);
-int profile_put_algorithm(struct profile *p, const struct profile_algorithm *row,
+int profile_put_algorithm(struct profile *p, const struct library_algorithm *row,
                           struct err *err);
 /* Appends all algorithms, of every device and version; arr_release() them. Returns 0 or -1. */
 int profile_load_algorithms(struct profile *p, struct profile_algorithms *out,

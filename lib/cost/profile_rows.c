@@ -65,16 +65,16 @@ static const struct table {
                            .since = 3,
                            .n_key = 6,
                            .n = 9,
-                           .columns = {COLUMN(profile_algorithm, CHARS, device),
-                                       COLUMN(profile_algorithm, CHARS, problem),
-                                       COLUMN(profile_algorithm, INT, library),
-                                       COLUMN(profile_algorithm, CHARS, shape),
-                                       COLUMN(profile_algorithm, CHARS, dtype),
-                                       COLUMN(profile_algorithm, CHARS, dtype_y),
-                                       COLUMN(profile_algorithm, CHARS, algorithm),
-                                       AS(profile_algorithm, "workspace", INT,
+                           .columns = {COLUMN(library_algorithm, CHARS, device),
+                                       COLUMN(library_algorithm, CHARS, problem),
+                                       COLUMN(library_algorithm, INT, library),
+                                       COLUMN(library_algorithm, CHARS, shape),
+                                       COLUMN(library_algorithm, CHARS, dtype),
+                                       COLUMN(library_algorithm, CHARS, dtype_y),
+                                       COLUMN(library_algorithm, CHARS, algorithm),
+                                       AS(library_algorithm, "workspace", INT,
                                           workspace_bytes),
-                                       COLUMN(profile_algorithm, REAL, least_us)}},
+                                       COLUMN(library_algorithm, REAL, least_us)}},
 };
 
 /* ---- statements ---------------------------------------------------------- */
@@ -210,7 +210,7 @@ int profile_put_overlap(struct profile *p, const struct profile_overlap *row,
     return put(p, PROFILE_OVERLAP, row, err);
 }
 
-int profile_put_algorithm(struct profile *p, const struct profile_algorithm *row,
+int profile_put_algorithm(struct profile *p, const struct library_algorithm *row,
                           struct err *err) {
     return put(p, PROFILE_ALGORITHM, row, err);
 }
@@ -254,7 +254,7 @@ int profile_load_algorithms(struct profile *p, struct profile_algorithms *out,
         return -1;
     int rc;
     while ((rc = sqlite3_step(s)) == SQLITE_ROW) {
-        struct profile_algorithm row = {.library = 0};
+        struct library_algorithm row = {.library = 0};
         read_row(s, &tables[PROFILE_ALGORITHM], &row);
         arr_push(out, row);
     }

@@ -9,8 +9,8 @@
 #ifndef WEFT_CUDA_H
 #define WEFT_CUDA_H
 
-#include "cost/profile.h"
 #include "device/device_backend.h"
+#include "program/algorithm.h"
 
 /* What a device counts while it is there. */
 struct cuda_report {
@@ -24,10 +24,10 @@ enum cuda_library { CUDA_CUBLASLT, CUDA_CUDNN, CUDA_LIBRARIES };
 
 /* Algorithms that were found before, and those that a device finds. */
 struct cuda_choices {
-    const struct profile_algorithm *known; /* of GPUs of this kind; borrowed */
+    const struct library_algorithm *known; /* of GPUs of this kind; borrowed */
     int64_t n_known;
     /* NULL, or called with what was found by trying; -1 ends the launch with that error. */
-    int (*found)(void *arg, const struct profile_algorithm *algorithm, struct err *err);
+    int (*found)(void *arg, const struct library_algorithm *algorithm, struct err *err);
     void *arg;
     /* The device counts its products and convolutions: whose known algorithm was taken; was refused by the
      * library; is that of another version of it alone. */

@@ -11,20 +11,20 @@ void cuda_choices_join(const int64_t *numbers, int n, char *buf, size_t size) {
         at += (size_t)snprintf(buf + at, size - at, "%s%" PRId64, i ? "," : "", numbers[i]);
 }
 
-static bool same(const struct profile_algorithm *a, const struct profile_algorithm *b) {
+static bool same(const struct library_algorithm *a, const struct library_algorithm *b) {
     return !strcmp(a->problem, b->problem) && !strcmp(a->shape, b->shape) &&
            !strcmp(a->dtype, b->dtype) && !strcmp(a->dtype_y, b->dtype_y);
 }
 
-const struct profile_algorithm *cuda_choices_find(struct cuda_choices *c,
+const struct library_algorithm *cuda_choices_find(struct cuda_choices *c,
                                                   enum cuda_library library,
-                                                  const struct profile_algorithm *name) {
-    const struct profile_algorithm *other = NULL;
+                                                  const struct library_algorithm *name) {
+    const struct library_algorithm *other = NULL;
     if (!c)
         return NULL;
     c->of[library].library = name->library;
     for (int64_t i = 0; i < c->n_known; i++) {
-        const struct profile_algorithm *known = &c->known[i];
+        const struct library_algorithm *known = &c->known[i];
         if (!same(known, name))
             continue;
         if (known->library == name->library)
@@ -47,7 +47,7 @@ void cuda_choices_failed(struct cuda_choices *c, enum cuda_library library) {
     c->of[library].refused++;
 }
 
-int cuda_choices_tell(const struct cuda_choices *c, const struct profile_algorithm *found,
+int cuda_choices_tell(const struct cuda_choices *c, const struct library_algorithm *found,
                       struct err *err) {
     return c && c->found ? c->found(c->arg, found, err) : 0;
 }

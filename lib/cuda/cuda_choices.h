@@ -14,15 +14,15 @@ void cuda_choices_join(const int64_t *numbers, int n, char *buf, size_t size);
 
 /* What is known of this problem by this version of the library; NULL: nothing, which counts where another
  * version is known. c may be NULL. Borrowed. */
-const struct profile_algorithm *cuda_choices_find(struct cuda_choices *c,
+const struct library_algorithm *cuda_choices_find(struct cuda_choices *c,
                                                   enum cuda_library library,
-                                                  const struct profile_algorithm *name);
+                                                  const struct library_algorithm *name);
 /* It is computed so from here on; or the library refuses to. */
 void cuda_choices_count(struct cuda_choices *c, enum cuda_library library, bool taken);
 /* What was counted as taken failed after all. */
 void cuda_choices_failed(struct cuda_choices *c, enum cuda_library library);
 /* Says what was found, where anybody wants to hear it. c may be NULL. Returns 0 or -1. */
-int cuda_choices_tell(const struct cuda_choices *c, const struct profile_algorithm *found,
+int cuda_choices_tell(const struct cuda_choices *c, const struct library_algorithm *found,
                       struct err *err);
 
 #endif

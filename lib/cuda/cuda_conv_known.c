@@ -13,7 +13,7 @@
 
 static const char cudnn[] = "cudnn ";
 
-static struct profile_algorithm name_of(const struct conv_picker *p,
+static struct library_algorithm name_of(const struct conv_picker *p,
                                         const struct conv_key *key,
                                         const struct cuda_call *c) {
     static const char *const problems[] = {[KERNEL_FORWARD] = "conv2d",
@@ -23,7 +23,7 @@ static struct profile_algorithm name_of(const struct conv_picker *p,
     const int64_t numbers[] = {s->batch, s->ih, s->iw, s->cin,    s->oh, s->ow,
                                s->cout,  s->kh, s->kw, s->stride, s->ph, s->pw};
     const enum dtype type = (enum dtype)key->dtype;
-    struct profile_algorithm name = {.library = dnn_version(p->dnn)};
+    struct library_algorithm name = {.library = dnn_version(p->dnn)};
     snprintf(name.problem, sizeof name.problem, "%s", problems[key->pass]);
     cuda_choices_join(numbers, sizeof numbers / sizeof *numbers, name.shape,
                       sizeof name.shape);
@@ -71,8 +71,8 @@ bool conv_known(const struct conv_picker *p, struct conv_entry *e,
                 const struct cuda_call *c) {
     if (!p->choices)
         return false;
-    const struct profile_algorithm name = name_of(p, &e->key, c);
-    const struct profile_algorithm *known =
+    const struct library_algorithm name = name_of(p, &e->key, c);
+    const struct library_algorithm *known =
         cuda_choices_find(p->choices, CUDA_CUDNN, &name);
     if (!known)
         return false;
@@ -87,7 +87,7 @@ bool conv_known(const struct conv_picker *p, struct conv_entry *e,
 
 int conv_found(const struct conv_picker *p, struct conv_entry *e,
                const struct cuda_call *c) {
-    struct profile_algorithm found = name_of(p, &e->key, c);
+    struct library_algorithm found = name_of(p, &e->key, c);
     char plan[sizeof found.algorithm - 16];
     if (e->way >= 0 && !dnn_plan_name(p->dnn, &e->plans, e->way, plan, sizeof plan))
         return 0; /* it has no name to be kept by */

@@ -19,7 +19,7 @@ enum { WORDS = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t) };
 static const char apart[] = "apart";
 
 /* What is asked for, in words: all of the key. */
-static struct profile_algorithm name_of(const struct product_key *key, int64_t version) {
+static struct library_algorithm name_of(const struct product_key *key, int64_t version) {
     const struct cuda_product *p = &key->p;
     const int64_t numbers[] = {p->m,          p->n,         p->k,
                                p->ta,         p->tb,        p->add,
@@ -29,7 +29,7 @@ static struct profile_algorithm name_of(const struct product_key *key, int64_t v
                                key->align_b,  key->align_y, key->align_vector,
                                key->align_aux};
     const int n = (int)(sizeof numbers / sizeof *numbers) - !product_has_aux(p->epilogue);
-    struct profile_algorithm name = {.problem = "product", .library = version};
+    struct library_algorithm name = {.problem = "product", .library = version};
     cuda_choices_join(numbers, n, name.shape, sizeof name.shape);
     snprintf(name.dtype, sizeof name.dtype, "%s", key->tf32 ? "tf32" : dtype_name(p->type));
     snprintf(name.dtype_y, sizeof name.dtype_y, "%s", dtype_name(p->type_y));
@@ -55,7 +55,7 @@ static bool parse_words(const char *text, cublasLtMatmulAlgo_t *algo) {
 }
 
 static bool takes(const struct cuda_products *p, struct product_entry *e,
-                  const struct cuda_operands *o, const struct profile_algorithm *known,
+                  const struct cuda_operands *o, const struct library_algorithm *known,
                   int64_t workspace_bytes) {
     cublasLtMatmulHeuristicResult_t result = {0};
     cublasLtMatmulAlgo_t algo;
@@ -76,8 +76,8 @@ bool product_known(const struct cuda_products *p, struct product_entry *e,
                    const struct cuda_operands *o, int64_t workspace_bytes) {
     if (!p->choices || e->refused)
         return false;
-    const struct profile_algorithm name = name_of(&e->key, p->version);
-    const struct profile_algorithm *known =
+    const struct library_algorithm name = name_of(&e->key, p->version);
+    const struct library_algorithm *known =
         cuda_choices_find(p->choices, CUDA_CUBLASLT, &name);
     if (!known)
         return false;
@@ -95,7 +95,7 @@ void product_refuse(const struct cuda_products *p, struct product_entry *e) {
 
 int product_found(const struct cuda_products *p, const struct product_entry *e,
                   struct err *err) {
-    struct profile_algorithm found = name_of(&e->key, p->version);
+    struct library_algorithm found = name_of(&e->key, p->version);
     if (e->none)
         snprintf(found.algorithm, sizeof found.algorithm, "%s", apart);
     else

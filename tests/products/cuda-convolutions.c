@@ -309,9 +309,9 @@ static void test_capture(void) {
 /* ---- what is known from before ------------------------------------------------------------ */
 
 /* What was heard last. */
-static struct profile_algorithm heard;
+static struct library_algorithm heard;
 
-static int hear(void *arg, const struct profile_algorithm *found, struct err *err) {
+static int hear(void *arg, const struct library_algorithm *found, struct err *err) {
     (void)arg, (void)err;
     heard = *found;
     return 0;
@@ -321,7 +321,7 @@ static int hear(void *arg, const struct profile_algorithm *found, struct err *er
  * the first one. */
 static struct cuda_choices settle_known(const char *algorithm, bool tunes,
                                         bool deterministic, int engine) {
-    static struct profile_algorithm known;
+    static struct library_algorithm known;
     struct err err = {0};
     known = heard;
     snprintf(known.algorithm, sizeof known.algorithm, "%s", algorithm ? algorithm : "");

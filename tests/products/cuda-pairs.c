@@ -5,6 +5,7 @@
 #include "../unit/trial_call.h"
 #include "../unit/trial_pair.h"
 #include "common/mem.h"
+#include "cost/profile.h"
 #include "cublaslt.h"
 #include "cuda/cuda_pair.h"
 #include "cuda/cuda_product.h"
@@ -228,7 +229,7 @@ static void test_asked(void) {
 
 static struct profile_algorithms found;
 
-static int keep(void *arg, const struct profile_algorithm *row, struct err *err) {
+static int keep(void *arg, const struct library_algorithm *row, struct err *err) {
     (void)arg, (void)err;
     arr_push(&found, *row);
     return 0;

@@ -4,6 +4,7 @@
 #include "../unit/tap.h"
 #include "../unit/trial_call.h"
 #include "common/mem.h"
+#include "cost/profile.h"
 #include "cublaslt.h"
 #include "cuda/cuda.h"
 #include "cuda/cuda_product.h"
@@ -238,8 +239,8 @@ static void test_refusals(void) {
 
 /* ---- what is known from before ------------------------------------------------------------ */
 
-static int keep(void *arg, const struct profile_algorithm *found, struct err *err) {
-    struct profile_algorithm row = *found;
+static int keep(void *arg, const struct library_algorithm *found, struct err *err) {
+    struct library_algorithm row = *found;
     snprintf(row.device, sizeof row.device, "fake");
     return profile_put_algorithm(arg, &row, err);
 }
@@ -281,9 +282,9 @@ static void find(struct profile_algorithms *out) {
 }
 
 /* The row with these words in place of the algorithm's; what became of it. */
-static struct cuda_choices try_row(const struct profile_algorithm *row, const char *words,
+static struct cuda_choices try_row(const struct library_algorithm *row, const char *words,
                                    enum dtype dtype) {
-    static struct profile_algorithm changed;
+    static struct library_algorithm changed;
     struct err err = {0};
     changed = *row;
     if (words)
@@ -305,7 +306,7 @@ static void test_known(void) {
     find(&found);
     if (!found.n)
         return;
-    const struct profile_algorithm *row = &found.p[0];
+    const struct library_algorithm *row = &found.p[0];
     struct cuda_choices c = try_row(row, NULL, DTYPE_f32);
     ok(c.of[CUDA_CUBLASLT].taken == 1 && fake_cublaslt.heuristics == 0 &&
            fake_cublaslt.checks == 1 && fake_cublaslt.runs[1] == 1 &&

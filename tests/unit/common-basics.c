@@ -152,8 +152,8 @@ static void test_opt_word(void) {
     const char *value = NULL;
     const struct opt options[] = {{0, "show", OPT_WORD, "PART", "shows it", &value}, {0}};
     const struct opt_tool tool = {"t", "", "", options};
-    char t[] = "t", bare[] = "--show", given[] = "--show=all", none[] = "--show=",
-         file[] = "file", buf[32];
+    char t[] = "t", bare[] = "--show", given[] = "--show=all",
+         none[] = "--show=", file[] = "file", buf[32];
     char *alone[] = {t, bare, file, NULL}, *word[] = {t, given, file, NULL},
          *empty[] = {t, none, NULL};
     struct err err = {0};

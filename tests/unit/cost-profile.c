@@ -175,9 +175,9 @@ static void test_comm(void) {
 
 /* ---- algorithms, and files without them ----------------------------------- */
 
-static struct profile_algorithm algorithm_row(const char *problem, int64_t library,
+static struct library_algorithm algorithm_row(const char *problem, int64_t library,
                                               const char *algorithm) {
-    struct profile_algorithm row = {.device = "h100",
+    struct library_algorithm row = {.device = "h100",
                                     .library = library,
                                     .shape = "8,4,2",
                                     .dtype = "bf16",
@@ -198,7 +198,7 @@ static struct profile_algorithm algorithm_row(const char *problem, int64_t libra
     "DROP TABLE algorithm; PRAGMA user_version = 2;"                                       \
     "UPDATE meta SET value = 'weft-profile/2' WHERE key = 'format';"
 
-static void test_version_2(const struct profile_algorithm *added) {
+static void test_version_2(const struct library_algorithm *added) {
     struct profile_algorithms all = {0};
     sql(VERSION_2);
     struct profile *p = open_or_die(false);
@@ -218,7 +218,7 @@ static void test_version_2(const struct profile_algorithm *added) {
 static void test_algorithms(void) {
     struct profile_algorithms all = {0};
     struct profile *p = open_or_die(true);
-    const struct profile_algorithm rows[] = {
+    const struct library_algorithm rows[] = {
         algorithm_row("conv2d", 91900, "own"), algorithm_row("product", 130100, "1,2"),
         algorithm_row("product", 130100, "3,4"), algorithm_row("product", 130200, "5,6")};
     int rc = 0;

@@ -25,9 +25,9 @@ int gpu_choose(struct gpu *g, const char *device, bool tf32, char *kind, size_t 
 
 /* ---- algorithms --------------------------------------------------------------------------- */
 
-static int keep(void *arg, const struct profile_algorithm *found, struct err *err) {
+static int keep(void *arg, const struct library_algorithm *found, struct err *err) {
     const struct gpu *g = arg;
-    struct profile_algorithm row = *found;
+    struct library_algorithm row = *found;
     snprintf(row.device, sizeof row.device, "%s", g->name);
     return profile_put_algorithm(g->profile, &row, err);
 }

@@ -170,11 +170,12 @@ static int gelu_measure(struct bench *b, const struct pairs *p, const struct ins
     if (in_one <= 0)
         return in_one < 0 ? -1 : PAIRS_APART;
     rc = bench_measure(b, l, &both, err);
-    if (rc == 0)
-        *out = pairs_added(&both, &alone);
+    if (rc)
+        return rc;
+    *out = pairs_added(&both, &alone);
     /* of all elements: the last row of them may be cut */
     out->median_us *= (double)key->n.gelu.elems / (double)gelu.n.gelu.elems;
-    return rc;
+    return 0;
 }
 
 int pairs_measure(struct bench *b, const struct pairs *p, const struct instr_key *key,
