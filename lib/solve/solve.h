@@ -1,9 +1,24 @@
-/* solve.h - what the four solvers (layout, partition, stages, joint) have in common.
+/* solve.h - solvers of the combinatorial problems that a plan search leaves behind.
  *
- * They know costs and constraints, nothing of models or devices. Each is anytime: it stops at
- * a time budget, at a proven gap or when interrupted() (progress.h) turns true, and then gives
- * its incumbent. Every answer carries a value, a proven lower bound, and how it was proven;
- * an evaluator that shares no code with the solver re-computes the value before it is given.
+ * They know costs and constraints, nothing of models or devices. What searches call stands first:
+ *
+ *   layout     one strategy per node of a graph, within memory: the layouts of a stage
+ *   stages     a chain of layers as stages on consecutive devices: where pipelines are cut
+ *   relax      pipelines by descent on a relaxed problem, without a proof: `gradient`
+ *   partition  the nodes of a graph on devices, in convex pieces: models that are no chain
+ *   critical   one value per variable under tables over a few of them each: `ilp`
+ *   lp         small integer programs through lp_solve, none of whose answers is taken on trust;
+ *              for critical
+ *   joint      stages, data and tensor degrees and recomputation at once: Piper's table; no search
+ *
+ * layout, stages, partition and joint also take problems as documents, which weft-solve(1) gives
+ * them, and have a page in doc/. Each of these four is anytime: it stops at a time budget, at a proven
+ * gap or when interrupted() (progress.h) turns true, and then gives its incumbent. Every answer
+ * carries a value, a proven lower bound, and how it was proven; an evaluator that shares no code
+ * with the solver computes the value again before it is given.
+ *
+ *     struct solve_limits limits = {.time_budget_s = 10, .seed = 1};
+ *     json_t *answer = solve_document(&solve_layout, &stream, &limits, &err);
  */
 #ifndef WEFT_SOLVE_H
 #define WEFT_SOLVE_H
@@ -22,32 +37,47 @@ struct solve_limits {
     int64_t steps; /* partition: down-sets that are looked at, about; 0 = any number */
 };
 
-/* One per problem: reads a problem document from a stream, which may be larger than memory (the
- * time budget counts the reading), solves it, returns the answer document
+/* A kind of problem, behind which its solver and its evaluator stand. */
+struct solve_kind {
+    const char *name, *about;
+    /* Reads a problem document from a stream, which may be larger than memory. NULL on failure:
+     * EXIT_INPUT for bad input, EXIT_NO when the stream's deadline or an interrupt came first.
+     * Messages begin with the stream's name. */
+    void *(*read)(struct json_stream *s, struct err *err);
+    /* Returns what solve_answer() (solve_doc.h) makes with the solution added to it. NULL with EXIT_NO
+     * when there is no answer within the limits; the message names the constraint that cannot be
+     * met. */
+    json_t *(*solve)(const void *problem, const struct solve_limits *limits,
+                     struct err *err);
+    /* Works the value of an answer document out again, with none of the solver's code. -1 when the
+     * answer does not keep to the problem. */
+    int (*check)(const void *problem, const json_t *answer, double *value, struct err *err);
+    void (*release)(void *problem);
+};
+extern const struct solve_kind solve_layout, solve_stages, solve_partition, solve_joint;
+
+/* All kinds, ended by NULL. */
+extern const struct solve_kind *const solve_kinds[];
+
+/* Reads a problem, which counts against the time budget, solves it, has the answer checked, and
+ * returns it:
  * {"format": "weft-answer/1", "problem": ..., "value", "bound", "gap", "proof", "time_s",
  *  "optimal": true|false, ... the solution ...}.
- * NULL on failure: EXIT_INPUT for bad input, EXIT_NO when there is no answer within the limits
- * (the message names the constraint that cannot be met). Messages begin with the stream's name. */
-json_t *solve_layout_json(struct json_stream *problem, const struct solve_limits *limits,
-                          struct err *err);
-json_t *solve_partition_json(struct json_stream *problem, const struct solve_limits *limits,
-                             struct err *err);
-json_t *solve_stages_json(struct json_stream *problem, const struct solve_limits *limits,
-                          struct err *err);
-json_t *solve_joint_json(struct json_stream *problem, const struct solve_limits *limits,
-                         struct err *err);
+ * NULL on failure, as for the functions of the kind. */
+json_t *solve_document(const struct solve_kind *kind, struct json_stream *problem,
+                       const struct solve_limits *limits, struct err *err);
 
-/* What is found out about an answer again. */
+/* What checking an answer document finds. */
 struct solve_verdict {
     double value;
-    double bound; /* as the answer says: it is not proven again */
+    double bound; /* as the answer states it: a bound is not proven again */
 };
 
-/* Works the answer document at `path` to a problem of this kind ("layout", ...) out again, without
- * the solver: that it keeps to the problem, that its value is what it says and that its bound is not
- * above. EXIT_NO when something does not hold, EXIT_INPUT when a document is bad; messages begin with
- * the name of the document that they are about. */
-int solve_verify(const char *kind, struct json_stream *problem, const char *path,
-                 struct solve_verdict *verdict, struct err *err);
+/* Checks the answer document at `path` against its problem: that it keeps to the problem, that its value
+ * is what it states and that its bound is not above the value. EXIT_NO when something does not hold,
+ * EXIT_INPUT when a document is bad; messages begin with the name of the document that they are
+ * about. */
+int solve_verify(const struct solve_kind *kind, struct json_stream *problem,
+                 const char *path, struct solve_verdict *verdict, struct err *err);
 
 #endif

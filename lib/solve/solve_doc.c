@@ -2,7 +2,6 @@
 #include "solve/solve_doc.h"
 
 #include "common/json.h"
-#include "common/progress.h"
 
 #include <math.h>
 #include <string.h>
@@ -94,9 +93,14 @@ json_t *solve_doc_read(struct json_stream *s, const char *problem,
     return NULL;
 }
 
-struct solve_limits solve_doc_left(const struct solve_limits *limits, double start_s) {
-    struct solve_limits left = *limits;
-    if (left.time_budget_s > 0)
-        left.time_budget_s = fmax(left.time_budget_s - (now_s() - start_s), 1e-9);
-    return left;
+json_t *solve_answer(double value, double bound, const char *proof) {
+    double gap = value > bound ? (value - bound) / fabs(bound) : 0;
+    json_t *answer = json_object();
+    json_object_set_new(answer, "value", json_real(value));
+    json_object_set_new(answer, "bound", json_real(bound));
+    /* Above a bound of zero the relative gap is infinite, which JSON cannot say. */
+    json_object_set_new(answer, "gap", isfinite(gap) ? json_real(gap) : json_null());
+    json_object_set_new(answer, "optimal", json_boolean(bound >= value));
+    json_object_set_new(answer, "proof", json_string(proof));
+    return answer;
 }

@@ -35,7 +35,7 @@ json_t *solve_doc_members(struct json_stream *s, const char *problem,
 json_t *solve_doc_read(struct json_stream *s, const char *problem,
                        const struct solve_part *parts, void *to, struct err *err);
 
-/* For what is left of the limits when the reading, which counts, is over. */
-struct solve_limits solve_doc_left(const struct solve_limits *limits, double start_s);
+/* An answer document as all solvers give it: what is common to them, to which the solution is added. */
+json_t *solve_answer(double value, double bound, const char *proof);
 
 #endif

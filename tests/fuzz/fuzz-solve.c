@@ -9,13 +9,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 static json_t *solve(int problem, const char *text, size_t size, struct err *err) {
-    static json_t *(*const solvers[])(struct json_stream *, const struct solve_limits *,
-                                      struct err *) = {
-        solve_layout_json, solve_partition_json, solve_stages_json, solve_joint_json};
+    static const struct solve_kind *const kinds[] = {&solve_layout, &solve_partition,
+                                                     &solve_stages, &solve_joint};
     struct solve_limits limits = {.time_budget_s = 0.01, .seed = 1, .threads = 1};
     struct json_stream s;
     json_stream_text(&s, text, size, "problem");
-    json_t *answer = solvers[problem](&s, &limits, err);
+    json_t *answer = solve_document(kinds[problem], &s, &limits, err);
     json_stream_close(&s);
     return answer;
 }

@@ -245,7 +245,7 @@ static void test_random(int cases, int least, int most) {
         json_t *p = problem(&s);
         struct err err = {0};
         struct solve_limits limits = {.gap = rng_below(&r, 4) ? 0 : 0.3};
-        json_t *a = solve_tree(solve_joint_json, p, &limits, &err);
+        json_t *a = solve_tree(&solve_joint, p, &limits, &err);
         double tol = 1e-9 * fmax(want, 1e-20);
         infeasible += isinf(want);
         if (!a) {
@@ -354,17 +354,17 @@ static void test_wide(void) {
     /* s may not exceed one sample: a single stage on one device, which holds 6 of 20 */
     struct err err = {0};
     json_t *p = loose(20, 1);
-    json_t *a = solve_tree(solve_joint_json, p, &(struct solve_limits){0}, &err);
+    json_t *a = solve_tree(&solve_joint, p, &(struct solve_limits){0}, &err);
     ok(!a && err.status == EXIT_NO, "too wide and no plan: %s", err.msg);
     json_object_set_new(p, "mbsInBatch", json_integer(4));
-    a = solve_tree(solve_joint_json, p, &(struct solve_limits){0}, &err);
+    a = solve_tree(&solve_joint, p, &(struct solve_limits){0}, &err);
     double value = number(a, "value"), bound = number(a, "bound");
     ok(a && bound <= 9.75 && bound >= 9.74 && value >= 10 && value <= 13,
        "too wide: value %g, bound %g", value, bound);
     json_decref(a);
     json_decref(p);
     p = loose(13, 4);
-    a = solve_tree(solve_joint_json, p, &(struct solve_limits){0}, &err);
+    a = solve_tree(&solve_joint, p, &(struct solve_limits){0}, &err);
     ok(number(a, "value") == 6.5 && number(a, "bound") == 6.5,
        "wide: value %g, bound %g of 6.5", number(a, "value"), number(a, "bound"));
     json_decref(a);
@@ -373,7 +373,7 @@ static void test_wide(void) {
 
 static void input(const char *text, const char *want) {
     struct err err = {0};
-    json_t *a = solve_text(solve_joint_json, text, &(struct solve_limits){0}, &err);
+    json_t *a = solve_text(&solve_joint, text, &(struct solve_limits){0}, &err);
     ok(!a && err.status == EXIT_INPUT && strstr(err.msg, want), "bad input: %s", err.msg);
     json_decref(a);
 }

@@ -37,7 +37,7 @@ static json_t *solve(const char *text, const char *from, const char *to, struct 
     for (char *c = buf; *c; c++)
         *c = *c == '\'' ? '"' : *c;
     json_stream_text(&s, buf, strlen(buf), "document");
-    json_t *answer = solve_layout_json(&s, &limits, err);
+    json_t *answer = solve_document(&solve_layout, &s, &limits, err);
     json_stream_close(&s);
     return answer;
 }

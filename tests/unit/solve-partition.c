@@ -429,7 +429,7 @@ static void test_rising_cuts(void) {
 static void expect(const char *what, const char *text, int status, const char *want) {
     struct err err = {0};
     struct solve_limits limits = {0};
-    json_t *answer = solve_text(solve_partition_json, text, &limits, &err);
+    json_t *answer = solve_text(&solve_partition, text, &limits, &err);
     if (!status) {
         char value[32] = "none";
         if (answer)

@@ -180,7 +180,7 @@ static void test_dense(void) {
         json_t *p = problem(&s);
         struct err err = {0};
         struct solve_limits limits = {.gap = rng_below(&r, 4) ? 0 : 0.2};
-        json_t *a = solve_tree(solve_stages_json, p, &limits, &err);
+        json_t *a = solve_tree(&solve_stages, p, &limits, &err);
         double tol = 1e-9 * fmax(1e-30, fabs(s.best));
         infeasible += isinf(s.best);
         if (!a) {
@@ -265,10 +265,10 @@ static void test_hurry(void) {
         json_t *dense, *p = additive(&r, &dense);
         json_decref(dense);
         struct err err = {0};
-        json_t *a = solve_tree(solve_stages_json, p, &(struct solve_limits){0}, &err);
+        json_t *a = solve_tree(&solve_stages, p, &(struct solve_limits){0}, &err);
         for (int turn = 0; a && turn < 8; turn++) {
             struct solve_limits hurry = {.time_budget_s = 4e-5 * rng_real(&r)};
-            json_t *b = solve_tree(solve_stages_json, p, &hurry, &err);
+            json_t *b = solve_tree(&solve_stages, p, &hurry, &err);
             wrong += b && (number(b, "bound") > number(a, "value") + 1e-9 ||
                            number(b, "value") < number(a, "value") - 1e-9);
             open += b && number(b, "bound") < number(b, "value");
@@ -287,8 +287,8 @@ static void test_additive(void) {
     for (int i = 0; i < 1000; i++) {
         json_t *dense, *p = additive(&r, &dense);
         struct err e1 = {0}, e2 = {0};
-        json_t *a = solve_tree(solve_stages_json, p, &(struct solve_limits){0}, &e1);
-        json_t *b = solve_tree(solve_stages_json, dense, &(struct solve_limits){0}, &e2);
+        json_t *a = solve_tree(&solve_stages, p, &(struct solve_limits){0}, &e1);
+        json_t *b = solve_tree(&solve_stages, dense, &(struct solve_limits){0}, &e2);
         infeasible += !a;
         wrong += !a != !b || e1.status != e2.status ||
                  (a && fabs(number(a, "value") - number(b, "value")) > 1e-9);
@@ -303,7 +303,7 @@ static void test_additive(void) {
 
 static void input(const char *text, const char *want) {
     struct err err = {0};
-    json_t *a = solve_text(solve_stages_json, text, &(struct solve_limits){0}, &err);
+    json_t *a = solve_text(&solve_stages, text, &(struct solve_limits){0}, &err);
     ok(!a && err.status == EXIT_INPUT && strstr(err.msg, want), "bad input: %s", err.msg);
     json_decref(a);
 }

@@ -7,22 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef json_t *solve_text_fn(struct json_stream *problem,
-                              const struct solve_limits *limits, struct err *err);
-
-static inline json_t *solve_text(solve_text_fn *solver, const char *text,
+static inline json_t *solve_text(const struct solve_kind *kind, const char *text,
                                  const struct solve_limits *limits, struct err *err) {
     struct json_stream s;
     json_stream_text(&s, text, strlen(text), "t");
-    json_t *answer = solver(&s, limits, err);
+    json_t *answer = solve_document(kind, &s, limits, err);
     json_stream_close(&s);
     return answer;
 }
 
-static inline json_t *solve_tree(solve_text_fn *solver, const json_t *doc,
+static inline json_t *solve_tree(const struct solve_kind *kind, const json_t *doc,
                                  const struct solve_limits *limits, struct err *err) {
     char *text = json_dumps(doc, JSON_ENCODE_ANY);
-    json_t *answer = solve_text(solver, text, limits, err);
+    json_t *answer = solve_text(kind, text, limits, err);
     free(text);
     return answer;
 }

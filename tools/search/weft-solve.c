@@ -3,7 +3,7 @@
  *     weft-solve stages problem.json | jq .value
  *
  * One JSON document in, one out; what differs between the problems lies behind the
- * functions of solve/solve.h. */
+ * kinds of solve/solve.h. */
 #include "common/file.h"
 #include "common/json.h"
 #include "common/opt.h"
@@ -14,35 +14,18 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* Takes its document from the stream itself, piece by piece. */
-typedef json_t *solve_fn(struct json_stream *problem, const struct solve_limits *limits,
-                         struct err *err);
-
-static const struct problem {
-    const char *name;
-    solve_fn *solve;
-    const char *about;
-} problems[] = {
-    {"layout", solve_layout_json, "one strategy per node, within memory"},
-    {"partition", solve_partition_json,
-     "the nodes of a graph on devices, in convex pieces"},
-    {"stages", solve_stages_json, "a chain of layers as stages on sub-meshes"},
-    {"joint", solve_joint_json, "stages, data and tensor degrees, recomputation"},
-};
-#define NUM_PROBLEMS (sizeof problems / sizeof *problems)
-
 struct options {
-    const struct problem *problem;
+    const struct solve_kind *kind;
     const char *file, *output, *verify;
     double time_budget_s, gap;
     int64_t seed, threads;
     bool text;
 };
 
-static const struct problem *find_problem(const char *name) {
-    for (size_t i = 0; i < NUM_PROBLEMS; i++)
-        if (!strcmp(problems[i].name, name))
-            return &problems[i];
+static const struct solve_kind *find_kind(const char *name) {
+    for (int i = 0; solve_kinds[i]; i++)
+        if (!strcmp(solve_kinds[i]->name, name))
+            return solve_kinds[i];
     return NULL;
 }
 
@@ -72,8 +55,8 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
         return err_usage(err, "expected a problem: layout, partition, stages or joint");
     if (n > 2)
         return err_usage(err, "expected a problem and one file, got %d operands", n);
-    o->problem = find_problem(argv[0]);
-    if (!o->problem)
+    o->kind = find_kind(argv[0]);
+    if (!o->kind)
         return err_usage(
             err, "expected a problem: layout, partition, stages or joint, got \"%.40s\"",
             argv[0]);
@@ -95,8 +78,9 @@ static json_t *solve(const struct options *o, struct err *err) {
                                   .seed = (uint64_t)o->seed,
                                   .threads = (int)o->threads};
     struct json_stream s;
-    json_t *answer =
-        json_stream_open(&s, o->file, err) < 0 ? NULL : o->problem->solve(&s, &limits, err);
+    json_t *answer = json_stream_open(&s, o->file, err) < 0
+                         ? NULL
+                         : solve_document(o->kind, &s, &limits, err);
     json_stream_close(&s);
     struct rusage use;
     if (answer && getrusage(RUSAGE_SELF, &use) == 0)
@@ -109,7 +93,7 @@ static int write_text(const struct options *o, const json_t *a, struct err *err)
     const char *proof = json_string_value(json_object_get(a, "proof"));
     if (file_out_open(&out, o->output, err) < 0)
         return -1;
-    fprintf(out.f, "problem  %s\n", o->problem->name);
+    fprintf(out.f, "problem  %s\n", o->kind->name);
     fprintf(out.f, "value    %.12g\n", json_number_value(json_object_get(a, "value")));
     fprintf(out.f, "bound    %.12g\n", json_number_value(json_object_get(a, "bound")));
     const json_t *gap = json_object_get(a, "gap"); /* null above a bound of 0 */
@@ -131,7 +115,7 @@ static int verify(const struct options *o, struct err *err) {
     struct file_out out;
     int rc = json_stream_open(&s, o->file, err);
     if (rc == 0)
-        rc = solve_verify(o->problem->name, &s, o->verify, &v, err);
+        rc = solve_verify(o->kind, &s, o->verify, &v, err);
     json_stream_close(&s);
     if (rc < 0 || file_out_open(&out, o->output, err) < 0)
         return -1;

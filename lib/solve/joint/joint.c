@@ -13,13 +13,13 @@
 #include "solve/joint/joint.h"
 
 #include "common/progress.h"
+#include "solve/solve_doc.h"
 
 #include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #define BELOW    (1 - 1e-12) /* "just below": the rounding of sums of times is smaller */
 #define ROOM     (INT64_C(300) << 20) /* bytes for all down-sets and what is kept of each */
@@ -259,24 +259,19 @@ static void describe(const struct search *s, bool exact, char *proof, size_t siz
                                         : "; bound: work and memory over the devices");
 }
 
-static json_t *answer_json(struct search *s, double start) {
+static json_t *answer_json(struct search *s) {
     double value = s->best.value, bound = fmin(s->bound, value);
-    struct rusage use;
     char proof[520];
-    json_t *stages = json_array();
     int devices = 0;
+    describe(s, bound >= value, proof, sizeof proof);
+    json_t *stages = json_array(), *o = solve_answer(value, bound, proof);
     for (int i = 0; i < s->best.n; i++) {
         devices += s->p->degrees[s->best.stages[i].degree] * s->best.stages[i].d;
         json_array_append_new(stages, stage_json(s, i));
     }
-    getrusage(RUSAGE_SELF, &use);
-    describe(s, bound >= value, proof, sizeof proof);
-    return json_pack("{s:s, s:s, s:f, s:f, s:f, s:b, s:s, s:f, s:I, s:i, s:o}", "format",
-                     "weft-answer/1", "problem", "joint", "value", value, "bound", bound,
-                     "gap", gap_of(value, bound), "optimal", bound >= value, "proof", proof,
-                     "time_s", now_s() - start, "peak_bytes",
-                     (json_int_t)use.ru_maxrss * 1024, "devices", devices, "stages",
-                     stages);
+    json_object_set_new(o, "devices", json_integer(devices));
+    json_object_set_new(o, "stages", stages);
+    return o;
 }
 
 /* ---- the whole ------------------------------------------------------------------- */
@@ -306,14 +301,14 @@ static int search_all(struct search *s, struct err *err) {
     return 0;
 }
 
-static json_t *solve(struct search *s, double start, struct err *err) {
+static json_t *run(struct search *s, struct err *err) {
     if (check_nodes(s->p, err) < 0)
         return NULL;
     s->bound = s->root.value;
     if (search_all(s, err) < 0)
         return NULL;
     if (isfinite(s->best.value))
-        return answer_json(s, start);
+        return answer_json(s);
     if (interrupted())
         err_no(err, "interrupted before there was an answer");
     else if (joint_stopped(s->p))
@@ -333,38 +328,56 @@ static json_t *solve(struct search *s, double start, struct err *err) {
     return NULL;
 }
 
-static json_t *solve_doc(const struct joint_doc *doc, const struct solve_limits *limits,
-                         double start, struct err *err) {
-    double value;
-    struct joint_problem p;
-    if (joint_read(&p, doc, err) < 0)
-        return NULL;
-    p.deadline_s = limits->time_budget_s > 0 ? start + limits->time_budget_s : INFINITY;
+/* ---- documents ------------------------------------------------------------------- */
+
+struct document {
+    struct joint_problem p; /* borrows names of doc */
+    struct joint_doc doc;
+};
+
+static void *read_problem(struct json_stream *stream, struct err *err) {
+    struct document *d = mem_alloc(sizeof *d);
+    if (joint_doc_read(&d->doc, stream, err) == 0 && joint_read(&d->p, &d->doc, err) == 0)
+        return d;
+    joint_doc_release(&d->doc);
+    free(d);
+    if (!stream->failed)
+        err_prefix(err, "%s", stream->name);
+    return NULL;
+}
+
+static void release(void *problem) {
+    struct document *d = problem;
+    joint_release(&d->p);
+    joint_doc_release(&d->doc);
+    free(d);
+}
+
+static json_t *solve(const void *problem, const struct solve_limits *limits,
+                     struct err *err) {
+    double budget_s = limits->time_budget_s;
+    struct joint_problem p = ((const struct document *)problem)->p;
+    p.deadline_s = budget_s > 0 ? now_s() + budget_s : INFINITY;
     struct search s = {.p = &p, .limits = limits};
     joint_bound_init(&s.root, &p);
     joint_plan_init(&s.best, &p);
     joint_plan_init(&s.plan, &p);
-    json_t *answer = solve(&s, start, err);
+    json_t *answer = run(&s, err);
     joint_plan_release(&s.best);
     joint_plan_release(&s.plan);
     joint_bound_release(&s.root);
-    joint_release(&p);
-    if (answer && joint_check(doc, answer, &value, err) < 0) {
-        json_decref(answer);
-        return NULL;
-    }
     return answer;
 }
 
-json_t *solve_joint_json(struct json_stream *problem, const struct solve_limits *limits,
-                         struct err *err) {
-    double start = now_s();
-    struct joint_doc doc;
-    problem->deadline_s = limits->time_budget_s > 0 ? start + limits->time_budget_s : 0;
-    json_t *answer =
-        joint_doc_read(&doc, problem, err) < 0 ? NULL : solve_doc(&doc, limits, start, err);
-    joint_doc_release(&doc);
-    if (!answer && !problem->failed)
-        err_prefix(err, "%s", problem->name);
-    return answer;
+static int check(const void *problem, const json_t *answer, double *value,
+                 struct err *err) {
+    return joint_check(&((const struct document *)problem)->doc, answer, value, err);
 }
+
+const struct solve_kind solve_joint = {.name = "joint",
+                                       .about =
+                                           "stages, data and tensor degrees, recomputation",
+                                       .read = read_problem,
+                                       .solve = solve,
+                                       .check = check,
+                                       .release = release};

@@ -89,17 +89,16 @@ static int stage_cost(const struct params *q, const json_t *stage, double s, dou
         const char *name = json_string_value(json_array_get(choices, i));
         const struct joint_alternative *c = find_choice(q, id, t, name ? name : "");
         if (!c)
-            return err_system(err, "check: node %lld has no such alternative",
-                              (long long)id);
+            return err_no(err, "node %lld has no such alternative", (long long)id);
         double comm =
             2 * bytes_out(q, stage, id, c) / d + 4 * (d - 1) * c->params / (d * q->samples);
         *time += c->time / d + comm / q->bandwidth;
         memory += c->memory_a * ceil(s / d) + c->memory_b;
     }
     if (!(memory <= q->capacity * (1 + TOL)))
-        return err_system(err, "check: a stage takes %g of %g bytes", memory, q->capacity);
+        return err_no(err, "a stage takes %g of %g bytes", memory, q->capacity);
     if (fmod(q->samples, d) != 0)
-        return err_system(err, "check: data degree %g does not divide the batch", d);
+        return err_no(err, "data degree %g does not divide the batch", d);
     return 0;
 }
 
@@ -127,17 +126,16 @@ static int check_order(const struct params *q, const json_t *stages, struct err 
         for (size_t i = 0; i < json_array_size(stages); i++)
             times += holds(json_array_get(stages, i), id);
         if (times != 1)
-            return err_system(err, "check: node %lld is in %d stages", (long long)id,
-                              times);
+            return err_no(err, "node %lld is in %d stages", (long long)id, times);
     }
     if (placed != q->doc->nodes.n)
-        return err_system(err, "check: %lld places for %lld nodes", (long long)placed,
-                          (long long)q->doc->nodes.n);
+        return err_no(err, "%lld places for %lld nodes", (long long)placed,
+                      (long long)q->doc->nodes.n);
     for (int64_t e = 0; e < q->doc->edges.n; e++)
         if (goes_back(stages, &q->doc->edges.p[e]))
-            return err_system(err, "check: edge %lld to %lld goes back",
-                              (long long)q->doc->edges.p[e].from,
-                              (long long)q->doc->edges.p[e].to);
+            return err_no(err, "edge %lld to %lld goes back",
+                          (long long)q->doc->edges.p[e].from,
+                          (long long)q->doc->edges.p[e].to);
     return 0;
 }
 
@@ -151,7 +149,7 @@ int joint_check(const struct joint_doc *doc, const json_t *answer, double *value
                        parameter(doc, "max_memory_per_device", "maxMemoryPerDevice"),
                        parameter(doc, "bandwidth", "bandwidth"),
                        parameter(doc, "samples_in_batch", "mbsInBatch")};
-    double devices = 0, s = 0, stated = num(json_object_get(answer, "value"), NAN);
+    double devices = 0, s = 0;
     *value = 0;
     if (check_order(&q, stages, err) < 0)
         return -1;
@@ -165,11 +163,7 @@ int joint_check(const struct joint_doc *doc, const json_t *answer, double *value
         *value = fmax(*value, time);
     }
     if (!(devices <= q.devices) || !(s <= q.samples))
-        return err_system(err, "check: %g of %g devices, %g of %g samples", devices,
-                          q.devices, s, q.samples);
-    if (!(fabs(*value - stated) <= TOL * fmax(stated, 1e-300)))
-        return err_system(err, "check: the value is %.17g, not %.17g", *value, stated);
-    if (num(json_object_get(answer, "bound"), NAN) > *value * (1 + TOL))
-        return err_system(err, "check: the bound exceeds the value");
+        return err_no(err, "%g of %g devices, %g of %g samples", devices, q.devices, s,
+                      q.samples);
     return 0;
 }

@@ -1,7 +1,9 @@
 /* layout_json.c - layout problems from documents, answers to documents. */
 #include "solve/layout/layout.h"
 
-#include "common/progress.h"
+#include "common/json.h"
+#include "common/mem.h"
+#include "solve/solve_doc.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -19,19 +21,11 @@ static json_t *choices(const struct layout_problem *p, const struct layout_answe
 }
 
 static json_t *answer(const struct layout_problem *p, const struct layout_answer *a) {
-    double gap = a->value == a->bound
-                     ? 0
-                     : (double)(a->value - a->bound) / fmax(fabs((double)a->bound), 1);
-    json_t *o = json_object();
-    json_object_set_new(o, "format", json_string("weft-answer/1"));
-    json_object_set_new(o, "problem", json_string("layout"));
-    json_object_set_new(o, "name", json_string(p->name));
+    json_t *o = solve_answer((double)a->value * p->cost_unit,
+                             (double)a->bound * p->cost_unit, layout_proof_text(a->proof));
     json_object_set_new(o, "value", number(a->value, p->cost_unit));
     json_object_set_new(o, "bound", number(a->bound, p->cost_unit));
-    json_object_set_new(o, "gap", json_real(gap));
-    json_object_set_new(o, "optimal", json_boolean(a->value == a->bound));
-    json_object_set_new(o, "proof", json_string(layout_proof_text(a->proof)));
-    json_object_set_new(o, "time_s", json_real(a->time_s));
+    json_object_set_new(o, "name", json_string(p->name));
     json_object_set_new(o, "peak_usage", number(a->peak_usage, p->usage_unit));
     json_object_set_new(o, "peak_time", json_integer(a->peak_time));
     if (p->usage_limit != LAYOUT_NO_LIMIT)
@@ -42,23 +36,78 @@ static json_t *answer(const struct layout_problem *p, const struct layout_answer
     return o;
 }
 
-json_t *solve_layout_json(struct json_stream *problem, const struct solve_limits *limits,
-                          struct err *err) {
-    struct layout_problem p;
+static void *read_problem(struct json_stream *s, struct err *err) {
+    struct layout_problem *p = mem_alloc(sizeof *p);
+    if (layout_read(p, s, err) == 0)
+        return p;
+    free(p);
+    return NULL;
+}
+
+static void release(void *problem) {
+    layout_problem_release(problem);
+    free(problem);
+}
+
+static json_t *solve(const void *problem, const struct solve_limits *limits,
+                     struct err *err) {
     struct layout_answer a;
-    struct solve_limits left = *limits;
-    double start = now_s();
-    problem->deadline_s = limits->time_budget_s > 0 ? start + limits->time_budget_s : 0;
-    if (layout_read(&p, problem, err) < 0)
-        return NULL;
-    if (left.time_budget_s > 0) /* reading counts */
-        left.time_budget_s = fmax(problem->deadline_s - now_s(), 1e-3);
-    int rc = layout_solve(&p, &left, &a, err);
-    a.time_s = now_s() - start;
-    json_t *o = rc < 0 ? NULL : answer(&p, &a);
-    if (rc < 0)
-        err_prefix(err, "%s", problem->name);
+    json_t *o = layout_solve(problem, limits, &a, err) < 0 ? NULL : answer(problem, &a);
     layout_answer_release(&a);
-    layout_problem_release(&p);
     return o;
 }
+
+/* ---- checking an answer ---------------------------------------------------------- */
+
+/* A number that the answer states, to be the same to the last digit if it is whole. */
+static int check_number(const json_t *answer, const char *key, int64_t x, double unit,
+                        struct err *err) {
+    const json_t *v = json_object_get(answer, key);
+    bool same = unit == 1 && json_is_integer(v)
+                    ? json_integer_value(v) == x
+                    : json_is_number(v) && json_number_value(v) == (double)x * unit;
+    if (same)
+        return 0;
+    return err_no(err, "%s: it is %.17g, which the answer does not say", key,
+                  (double)x * unit);
+}
+
+static int32_t *read_choice(const struct layout_problem *p, const json_t *answer,
+                            struct err *err) {
+    json_t *list;
+    if (json_array_member(answer, "choice", &list, err) < 0)
+        return NULL;
+    if (json_array_size(list) != (size_t)p->n_nodes) {
+        err_no(err, "choice: expected %d entries, got %zu", (int)p->n_nodes,
+               json_array_size(list));
+        return NULL;
+    }
+    int32_t *choice = mem_array((size_t)p->n_nodes + 1, sizeof *choice);
+    for (int32_t i = 0; i < p->n_nodes; i++) {
+        const json_t *v = json_array_get(list, (size_t)i);
+        json_int_t a = json_is_integer(v) ? json_integer_value(v) : -1;
+        choice[i] = a < 0 || a > INT32_MAX ? -1 : (int32_t)a;
+    }
+    return choice;
+}
+
+static int check(const void *problem, const json_t *answer, double *value,
+                 struct err *err) {
+    const struct layout_problem *p = problem;
+    int64_t cost, peak, when;
+    int32_t *choice = read_choice(p, answer, err);
+    int rc = choice ? layout_evaluate(p, choice, &cost, &peak, &when, err) : -1;
+    free(choice);
+    if (rc < 0 || check_number(answer, "value", cost, p->cost_unit, err) < 0 ||
+        check_number(answer, "peak_usage", peak, p->usage_unit, err) < 0)
+        return -1;
+    *value = (double)cost * p->cost_unit;
+    return 0;
+}
+
+const struct solve_kind solve_layout = {.name = "layout",
+                                        .about = "one strategy per node, within memory",
+                                        .read = read_problem,
+                                        .solve = solve,
+                                        .check = check,
+                                        .release = release};

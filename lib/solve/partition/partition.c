@@ -15,7 +15,6 @@
 
 #include "common/mem.h"
 #include "common/progress.h"
-#include "solve/solve_doc.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -453,59 +452,4 @@ void partition_answer_release(struct partition_answer *a) {
     free(a->stage_of);
     free(a->is_cpu);
     *a = (struct partition_answer){0};
-}
-
-static json_t *stages_json(const struct partition_problem *p,
-                           const struct partition_answer *a) {
-    struct partition_stage *st = mem_array((size_t)a->stages + 1, sizeof *st);
-    double value;
-    partition_check(p, a->stage_of, a->is_cpu, a->stages, st, &value, NULL);
-    json_t *list = json_array();
-    for (int s = 0; s < a->stages; s++) {
-        json_t *nodes = json_array();
-        for (int32_t i = 0; i < p->n; i++)
-            if (a->stage_of[i] == s)
-                json_array_append_new(nodes, json_integer(p->nodes[i].id));
-        json_array_append_new(list,
-                              json_pack("{s:s, s:f, s:f, s:f, s:f, s:o}", "kind",
-                                        a->is_cpu[s] ? "cpu" : "fpga", "load", st[s].load,
-                                        "compute", st[s].compute, "memory", st[s].memory,
-                                        "sent", st[s].sent, "nodes", nodes));
-    }
-    free(st);
-    return list;
-}
-
-static json_t *answer_json(const struct partition_problem *p,
-                           const struct partition_answer *a, double time_s) {
-    double gap = a->value > a->bound ? (a->value - a->bound) / fabs(a->bound) : 0;
-    json_t *out = json_pack("{s:s, s:s, s:s, s:f, s:f, s:s, s:f, s:I, s:b, s:o}", "format",
-                            "weft-answer/1", "problem", "partition", "objective",
-                            p->goal == PARTITION_BYTES ? "bytes" : "maxload", "value",
-                            a->value, "bound", a->bound, "proof", a->proof, "time_s",
-                            time_s, "steps", (json_int_t)a->steps, "optimal", a->optimal,
-                            "devices", stages_json(p, a));
-    /* Above a bound of zero the relative gap is infinite, which JSON cannot say. */
-    json_object_set_new(out, "gap", isfinite(gap) ? json_real(gap) : json_null());
-    return out;
-}
-
-json_t *solve_partition_json(struct json_stream *problem, const struct solve_limits *limits,
-                             struct err *err) {
-    double start = now_s();
-    struct partition_problem p;
-    struct partition_answer a;
-    json_t *out = NULL;
-    problem->deadline_s = limits->time_budget_s > 0 ? start + limits->time_budget_s : 0;
-    if (partition_read(problem, &p, err) < 0)
-        return NULL;
-    struct solve_limits left = solve_doc_left(limits, start);
-    if (partition_solve(&p, &left, &a, err) == 0) {
-        out = answer_json(&p, &a, now_s() - start);
-        partition_answer_release(&a);
-    } else {
-        err_prefix(err, "%s", problem->name);
-    }
-    partition_release(&p);
-    return out;
 }

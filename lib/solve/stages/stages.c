@@ -236,42 +236,6 @@ static int explain(struct search *s, struct err *err) {
 
 /* ---- the answer ----------------------------------------------------------------- */
 
-static json_t *stage_json(const struct stages_problem *p, const struct stages_plan *plan,
-                          int i) {
-    const struct stages_stage *st = &plan->stages[i];
-    const struct stages_choice *c = &p->choices[st->choice];
-    const struct stages_config *g = &p->configs[c->config];
-    return json_pack("{s:[i,i], s:i, s:i, s:[i,i], s:i, s:f}", "layers", st->first,
-                     st->last + 1, "submesh", g->submesh, "config", g->config, "devices",
-                     st->device, st->device + c->size, "successors", plan->n - 1 - i,
-                     "time", st->w);
-}
-
-static json_t *answer_json(const struct stages_problem *p, const struct stages_answer *a,
-                           double time_s) {
-    double gap = gap_of(a->plan.value, a->bound);
-    bool exact = a->bound >= a->plan.value;
-    struct rusage use;
-    getrusage(RUSAGE_SELF, &use);
-    char proof[400];
-    snprintf(
-        proof, sizeof proof,
-        "%s: dynamic program over (layer, devices left), %lld passes (%lld of them with "
-        "memory as fronts of stages and sums); every other greatest stage time is "
-        "excluded by least sum + (B-1) * that time >= value",
-        exact ? "exact" : "stopped early; open times bound the value", (long long)a->passes,
-        (long long)a->label_passes);
-    json_t *stages = json_array();
-    for (int i = 0; i < a->plan.n; i++)
-        json_array_append_new(stages, stage_json(p, &a->plan, i));
-    return json_pack("{s:s, s:s, s:f, s:f, s:o, s:b, s:s, s:f, s:I, s:f, s:f, s:o}",
-                     "format", "weft-answer/1", "problem", "stages", "value", a->plan.value,
-                     "bound", a->bound, "gap", isfinite(gap) ? json_real(gap) : json_null(),
-                     "optimal", exact, "proof", proof, "time_s", time_s, "peak_bytes",
-                     (json_int_t)use.ru_maxrss * 1024, "sum", a->plan.sum, "max",
-                     a->plan.max, "stages", stages);
-}
-
 /* Everything up to the incumbent; 0, or -1 with an error. */
 static int run(struct search *s, struct err *err) {
     const struct stages_problem *p = s->p;
@@ -331,36 +295,4 @@ int stages_solve(const struct stages_problem *p, const struct solve_limits *limi
 void stages_answer_release(struct stages_answer *a) {
     free(a->plan.stages);
     *a = (struct stages_answer){0};
-}
-
-static json_t *solve_problem(const struct stages_problem *p,
-                             const struct solve_limits *limits, double start,
-                             struct err *err) {
-    struct stages_answer a;
-    struct solve_limits left = solve_doc_left(limits, start);
-    if (stages_solve(p, &left, &a, err) < 0)
-        return NULL;
-    json_t *answer = answer_json(p, &a, now_s() - start);
-    stages_answer_release(&a);
-    return answer;
-}
-
-json_t *solve_stages_json(struct json_stream *problem, const struct solve_limits *limits,
-                          struct err *err) {
-    double start = now_s(), value;
-    struct stages_problem p;
-    struct stages_doc doc;
-    problem->deadline_s = limits->time_budget_s > 0 ? start + limits->time_budget_s : 0;
-    if (stages_read(&p, &doc, problem, err) < 0)
-        return NULL;
-    json_t *answer = solve_problem(&p, limits, start, err);
-    if (answer && stages_check(&doc, answer, &value, err) < 0) {
-        json_decref(answer);
-        answer = NULL;
-    }
-    if (!answer)
-        err_prefix(err, "%s", problem->name);
-    stages_release(&p);
-    stages_doc_release(&doc);
-    return answer;
 }

@@ -42,8 +42,7 @@ static int additive_time(const json_t *doc, const struct stage *s, double *t,
                          struct err *err) {
     const json_t *c = json_array_get(json_object_get(doc, "configs"), (size_t)s->config);
     if (!c || (int)num(json_object_get(c, "submesh"), -1) != s->submesh)
-        return err_system(err, "check: no configuration %d on submesh %d", s->config,
-                          s->submesh);
+        return err_no(err, "no configuration %d on submesh %d", s->config, s->submesh);
     double memory = num(json_object_get(c, "workspace"), 0), act = 0;
     double capacity = num(json_object_get(c, "capacity"), INFINITY);
     *t = num(json_object_get(c, "fixed_time"), 0);
@@ -54,9 +53,8 @@ static int additive_time(const json_t *doc, const struct stage *s, double *t,
     }
     memory += act * (s->successors + 1);
     if (memory > capacity * (1 + TOL))
-        return err_system(err,
-                          "check: layers %d to %d take %g of %g bytes with %d successors",
-                          s->first, s->end - 1, memory, capacity, s->successors);
+        return err_no(err, "layers %d to %d take %g of %g bytes with %d successors",
+                      s->first, s->end - 1, memory, capacity, s->successors);
     return 0;
 }
 
@@ -65,16 +63,14 @@ static int dense_time(const struct stages_doc *doc, const struct stage *s, doubl
     const struct stages_table *cost = &doc->cost, *succ = &doc->succ;
     if (s->first < 0 || s->end > cost->layers || s->submesh < 0 ||
         s->submesh >= cost->submeshes || s->config < 0 || s->config >= cost->configs)
-        return err_system(err, "check: layers %d to %d have no time there", s->first,
-                          s->end - 1);
+        return err_no(err, "layers %d to %d have no time there", s->first, s->end - 1);
     int64_t at = place(cost, s->first, s->end - 1, s->submesh, s->config);
     *t = cost->time.p[at];
     if (isinf(*t))
-        return err_system(err, "check: layers %d to %d cannot be a stage", s->first,
-                          s->end - 1);
+        return err_no(err, "layers %d to %d cannot be a stage", s->first, s->end - 1);
     if (succ->name && succ->succ.p[at] < s->successors)
-        return err_system(err, "check: layers %d to %d allow %d successors, not %d",
-                          s->first, s->end - 1, succ->succ.p[at], s->successors);
+        return err_no(err, "layers %d to %d allow %d successors, not %d", s->first,
+                      s->end - 1, succ->succ.p[at], s->successors);
     return 0;
 }
 
@@ -93,8 +89,8 @@ static int check_devices(const json_t *doc, const struct stage *s, struct err *e
     for (size_t i = 0; i < json_array_size(m); i++)
         size *= num(json_array_get(m, i), 0);
     if (!m || size != s->device_end - s->device)
-        return err_system(err, "check: submesh %d does not have %d devices", s->submesh,
-                          s->device_end - s->device);
+        return err_no(err, "submesh %d does not have %d devices", s->submesh,
+                      s->device_end - s->device);
     const char *class = json_string_value(json_object_get(m, "class"));
     const json_t *runs = json_object_get(doc, "devices");
     int from = 0;
@@ -106,8 +102,8 @@ static int check_devices(const json_t *doc, const struct stage *s, struct err *e
             return 0;
         from = end;
     }
-    return class ? err_system(err, "check: devices %d to %d are not all of class %s",
-                              s->device, s->device_end - 1, class)
+    return class ? err_no(err, "devices %d to %d are not all of class %s", s->device,
+                          s->device_end - 1, class)
                  : 0;
 }
 
@@ -149,12 +145,11 @@ static int check_shape(const json_t *doc, int stages, int layer, int device, int
                        struct err *err) {
     bool all = !json_is_false(json_object_get(doc, "use_all_devices"));
     if (layer != (int)num(json_object_get(doc, "num_layers"), -1))
-        return err_system(err, "check: the stages end at layer %d", layer);
+        return err_no(err, "the stages end at layer %d", layer);
     if (device > total_devices(doc) || (all && used != total_devices(doc)))
-        return err_system(err, "check: %d of %d devices are used", used,
-                          total_devices(doc));
+        return err_no(err, "%d of %d devices are used", used, total_devices(doc));
     if (stages > num(json_object_get(doc, "max_stages"), INFINITY))
-        return err_system(err, "check: %d stages are too many", stages);
+        return err_no(err, "%d stages are too many", stages);
     return 0;
 }
 
@@ -165,15 +160,14 @@ int stages_check(const struct stages_doc *whole, const json_t *answer, double *v
     int n = (int)json_array_size(list), layer = 0, device = 0, used = 0;
     int layers = (int)num(json_object_get(doc, "num_layers"), -1);
     double sum = 0, max = 0, b = num(json_object_get(doc, "num_micro_batches"), 0);
-    double stated = num(json_object_get(answer, "value"), NAN);
     for (int i = 0; i < n; i++) {
         struct stage s;
         double w, m;
         if (read_stage(json_array_get(list, (size_t)i), &s) < 0)
-            return err_system(err, "check: stages[%d] is not a stage", i);
+            return err_no(err, "stages[%d] is not a stage", i);
         if (s.first != layer || s.end <= s.first || s.device < device ||
             s.successors != n - 1 - i)
-            return err_system(err, "check: stages[%d] does not follow the one before", i);
+            return err_no(err, "stages[%d] does not follow the one before", i);
         if (stage_cost(whole, &s, layers, &w, &m, err) < 0)
             return -1;
         layer = s.end;
@@ -185,9 +179,5 @@ int stages_check(const struct stages_doc *whole, const json_t *answer, double *v
     *value = sum + (b - 1) * max;
     if (check_shape(doc, n, layer, device, used, err) < 0)
         return -1;
-    if (!(fabs(*value - stated) <= TOL * fmax(fabs(stated), 1e-300)))
-        return err_system(err, "check: the value is %.17g, not %.17g", *value, stated);
-    if (num(json_object_get(answer, "bound"), NAN) > *value * (1 + TOL))
-        return err_system(err, "check: the bound exceeds the value");
     return 0;
 }
