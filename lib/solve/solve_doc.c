@@ -13,7 +13,7 @@ static const struct solve_part *find_part(const struct solve_part *parts, const 
     return NULL;
 }
 
-/* A document that names its problem is not given to another solver. */
+/* Checks that a document that names its problem was given to the right solver. */
 static int check_problem(const json_t *value, const char *problem, struct err *err) {
     const char *named = json_string_value(value);
     if (!named)

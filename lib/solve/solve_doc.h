@@ -31,11 +31,12 @@ int solve_doc_objects(struct json_stream *s, const char *key, solve_object_fn *t
 json_t *solve_doc_members(struct json_stream *s, const char *problem,
                           const struct solve_part *parts, void *to, struct err *err);
 
-/* The same for the whole document. */
+/* Reads the whole document in the same manner. */
 json_t *solve_doc_read(struct json_stream *s, const char *problem,
                        const struct solve_part *parts, void *to, struct err *err);
 
-/* An answer document as all solvers give it: what is common to them, to which the solution is added. */
+/* Makes an answer document with what is common to all solvers, to which the solution is
+ * added. */
 json_t *solve_answer(double value, double bound, const char *proof);
 
 #endif

@@ -1,4 +1,5 @@
-/* Pieces, and the price of usage: see critical.h. */
+/* critical.c - cuts the problem into pieces, and finds the multiplier of the limit: see
+ * critical.h. */
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/progress.h"
@@ -8,15 +9,15 @@
 #include <string.h>
 
 enum {
-    MOST_ENTRIES = 4096, /* of a piece: ways of fixing what is around it */
+    MOST_ENTRIES = 4096, /* of a piece: combinations of values of the variables around it */
     MOST_COLUMNS = 2000, /* of a program: entries of its tables */
-    MOST_PRICES = 10,
+    MOST_MULTIPLIERS = 10,
 };
 static const double TOLERANCE = 1e-9;
 
 /* ---- pieces ------------------------------------------------------------------------------ */
 
-/* Marks all variables that hang together with this one and are not cut. */
+/* Marks every variable that is connected with this one and is not cut. */
 static void mark_piece(const struct critical_cut *c, int *piece_of, int var, int piece) {
     bool grows = true;
     piece_of[var] = piece;
@@ -37,7 +38,7 @@ static void mark_piece(const struct critical_cut *c, int *piece_of, int var, int
     }
 }
 
-/* The factors of the piece, and the variables around it. */
+/* Finds the factors of the piece and the variables around it. */
 static void find_around(const struct critical_cut *c, const int *piece_of, int k,
                         struct critical_piece *piece) {
     const struct critical_problem *p = c->p;
@@ -66,7 +67,7 @@ static void find_around(const struct critical_cut *c, const int *piece_of, int k
     free(around);
 }
 
-/* Of these tables as a program. */
+/* Counts the columns that these tables have as an integer program. */
 static int64_t columns(const struct critical_problem *p, int n, const int *factors) {
     int64_t sum = 0;
     for (int k = 0; k < n; k++) {
@@ -79,7 +80,7 @@ static int64_t columns(const struct critical_problem *p, int n, const int *facto
     return sum;
 }
 
-/* The variable inside that shares tables with most others. */
+/* Returns the variable of the piece that shares tables with the most others. */
 static int most_joined(const struct critical_cut *c, const struct critical_piece *piece) {
     int best = -1, most = -1;
     for (int i = 0; i < piece->n; i++) {
@@ -111,7 +112,8 @@ static void forget_pieces(struct critical_cut *c) {
     c->n_pieces = 0;
 }
 
-/* Returns a variable that must be cut, too, for a piece to be small enough; -1: none. */
+/* Returns a variable that must also be cut for a piece to be small enough, or -1 if
+ * there is none. */
 static int make_pieces(struct critical_cut *c) {
     const struct critical_problem *p = c->p;
     int *piece_of = mem_array((size_t)p->n, sizeof *piece_of), wanted = -1;
@@ -163,8 +165,8 @@ static void find_most_usage(struct critical_cut *c) {
     }
 }
 
-/* Cuts at what is to be cut, and at more as long as a piece is too large. False where the join would
- * have too large a table. */
+/* Cuts at the variables that are marked, and at more as long as a piece is too large.
+ * Returns false if the join would then have too large a table. */
 static bool cut_into_pieces(struct critical_cut *c) {
     int *x = mem_array((size_t)c->p->n, sizeof *x);
     for (int v = make_pieces(c); v >= 0; v = make_pieces(c)) {
@@ -180,8 +182,8 @@ static bool cut_into_pieces(struct critical_cut *c) {
     return good;
 }
 
-/* At all variables, so that the join is all there is to do; where that has too large tables, at the
- * critical ones. */
+/* Cuts at all variables, so that the join is all there is to do; where that has too
+ * large tables, only at the critical ones. */
 static bool cut_up(struct critical_cut *c, bool by_pieces) {
     size_t n = (size_t)c->p->n;
     for (size_t v = 0; v < n; v++)
@@ -195,7 +197,7 @@ static bool cut_up(struct critical_cut *c, bool by_pieces) {
 
 /* ---- bounds of entries ------------------------------------------------------------------- */
 
-/* The least of a table over what of it is inside. */
+/* Returns the least entry of a table over the variables that are inside the piece. */
 static double least_inside(const struct critical_cut *c, const struct critical_factor *f,
                            int n, const int *var, int *x) {
     double least = INFINITY;
@@ -205,8 +207,9 @@ static double least_inside(const struct critical_cut *c, const struct critical_f
     return least;
 }
 
-/* With what is around fixed in x: the least value of every variable, by the tables that have no other
- * one inside, and the least entry of every other table. */
+/* Bounds the piece with the variables around it fixed in x: the least value of every
+ * variable by the tables that have no other one inside, plus the least entry of every
+ * other table. */
 static double bound_entry(const struct critical_cut *c, const struct critical_piece *piece,
                           int *x, double *alone, const int *first) {
     double sum = 0;
@@ -264,7 +267,7 @@ static void bound_entries(struct critical_cut *c) {
     free(x);
 }
 
-/* ---- under one price --------------------------------------------------------------------- */
+/* ---- under one multiplier --------------------------------------------------------------------- */
 
 /* A choice, and what it costs. */
 struct point {
@@ -301,9 +304,10 @@ static struct critical_entry *entry_at(const struct critical_cut *c,
     return &piece->entries[at];
 }
 
-/* Puts what is inside the pieces into x. Of the entries that it rests on, those that are the crudest of
- * bounds get a better one, others are solved. Returns whether there was such a one; *whole: x is a
- * choice; *stopped: by the limits. */
+/* Puts the values inside the pieces into x. Of the entries that the answer rests on,
+ * those with the crudest bounds get a better one, and the others are solved. Returns
+ * whether any entry changed. *whole: x is a complete choice; *stopped: a limit was
+ * reached. */
 static bool fill_in(struct critical_cut *c, int *x, bool *whole, bool *stopped) {
     bool news = false;
     *whole = true;
@@ -324,10 +328,11 @@ static bool fill_in(struct critical_cut *c, int *x, bool *whole, bool *stopped) 
     return news;
 }
 
-/* The least value under a price: a bound, and whether a choice that has it was found. Choices within
- * the limit that come up on the way are kept if they are cheaper than `best`. */
-static double solve_price(struct critical_cut *c, double per_cost, double per_usage,
-                          struct point *at, struct point *best, bool *found) {
+/* Finds the least value under a multiplier, which is a bound, and whether a choice with
+ * that value was found. Choices within the limit that turn up meanwhile replace `best`
+ * if they are cheaper. */
+static double solve_at(struct critical_cut *c, double per_cost, double per_usage,
+                       struct point *at, struct point *best, bool *found) {
     struct point now = {.x = mem_array((size_t)c->p->n, sizeof(int))};
     double value = INFINITY, least = INFINITY;
     bool stopped = false, whole, news = true;
@@ -359,20 +364,22 @@ static double solve_price(struct critical_cut *c, double per_cost, double per_us
 
 /* ---- the limit ----------------------------------------------------------------------------- */
 
-/* Between a choice that uses too much and one that is within the limit, the price under which both are
- * worth the same, until no other is worth less: then the bound is the hull's at the limit. */
+/* Moves the multiplier to where a choice above the limit and one within it have the same
+ * value, until no other choice has less: then the bound is that of the lower hull at the
+ * limit. */
 static double follow_hull(struct critical_cut *c, struct point *over, struct point *within,
                           struct point *best, double bound) {
     struct point now = {.x = mem_array((size_t)c->p->n, sizeof(int))};
-    for (int i = 0; i < MOST_PRICES; i++) {
-        double price = (within->cost - over->cost) / (over->usage - within->usage);
+    for (int i = 0; i < MOST_MULTIPLIERS; i++) {
+        double multiplier = (within->cost - over->cost) / (over->usage - within->usage);
         bool found;
-        if (!(price > 0) || c->programs >= c->most_programs)
+        if (!(multiplier > 0) || c->programs >= c->most_programs)
             break;
-        double value = solve_price(c, 1, price, &now, best, &found);
-        double line = over->cost + price * over->usage;
-        c->price = value - price * c->p->limit > bound ? price : c->price;
-        bound = fmax(bound, value - price * c->p->limit);
+        double value = solve_at(c, 1, multiplier, &now, best, &found);
+        double line = over->cost + multiplier * over->usage;
+        c->multiplier =
+            value - multiplier * c->p->limit > bound ? multiplier : c->multiplier;
+        bound = fmax(bound, value - multiplier * c->p->limit);
         if (!found || value >= line - TOLERANCE * fabs(line))
             break;
         keep_point(c->p, now.usage <= c->p->limit ? within : over, &now);
@@ -381,16 +388,16 @@ static double follow_hull(struct critical_cut *c, struct point *over, struct poi
     return bound;
 }
 
-/* The search for a better choice than the best. */
+/* The search for a choice that is better than the best one. */
 struct ranking {
     const struct critical_problem *p;
     struct point *best;
-    double price, most_cost, most_value;
+    double multiplier, most_cost, most_value;
 };
 
 static void rank_below(struct ranking *r) {
     r->most_cost = r->best->cost - TOLERANCE * fabs(r->best->cost);
-    r->most_value = r->most_cost + r->price * r->p->limit;
+    r->most_value = r->most_cost + r->multiplier * r->p->limit;
 }
 
 static bool take_better(void *arg, const int *choice) {
@@ -403,19 +410,20 @@ static bool take_better(void *arg, const int *choice) {
     return !interrupted();
 }
 
-/* A choice within the limit that costs less than the best has a value under the price that is less than
- * the best's cost and the limit's price, and there are few of those above the bound (Handler and Zang,
- * "A dual algorithm for the constrained shortest path problem", 1980). Returns whether that were all. */
+/* A choice within the limit that is cheaper than the best has a value under the
+ * multiplier below the best's cost plus the multiplier times the limit, and few choices
+ * lie between that and the bound (Handler and Zang, "A dual algorithm for the
+ * constrained shortest path problem", 1980). Returns whether all of them were looked at. */
 static bool rank(struct critical_cut *c, struct point *best) {
     enum { STEPS = 300000 };
-    struct ranking r = {.p = c->p, .best = best, .price = c->price};
+    struct ranking r = {.p = c->p, .best = best, .multiplier = c->multiplier};
     struct critical_sum sums[] = {
-        {1, c->price, &r.most_value}, {0, 1, &c->p->limit}, {1, 0, &r.most_cost}};
+        {1, c->multiplier, &r.most_value}, {0, 1, &c->p->limit}, {1, 0, &r.most_cost}};
     rank_below(&r);
     return critical_list_below(c->p, 3, sums, true, STEPS, take_better, &r);
 }
 
-/* One program for everything. Returns the bound. */
+/* Solves one integer program for the whole problem. Returns the bound. */
 static double close_gap(struct critical_cut *c, struct point *best, double bound) {
     const struct critical_problem *p = c->p;
     struct critical_piece all = {
@@ -450,9 +458,9 @@ static double solve_within(struct critical_cut *c, bool closes, bool by_pieces,
     struct point over = {.x = mem_array(n, sizeof(int))},
                  within = {.x = mem_array(n, sizeof(int))};
     bool found;
-    double bound = solve_price(c, 1, 0, &over, best, &found);
+    double bound = solve_at(c, 1, 0, &over, best, &found);
     if (found && over.usage > c->p->limit) {
-        double least = solve_price(c, 0, 1, &within, best, &found);
+        double least = solve_at(c, 0, 1, &within, best, &found);
         if (least > c->p->limit + TOLERANCE * fabs(least))
             bound = INFINITY;
         else if (found && within.usage <= c->p->limit)
@@ -468,7 +476,8 @@ static double solve_within(struct critical_cut *c, bool closes, bool by_pieces,
     return bound;
 }
 
-/* Of one way to cut; adds what it took to the answer. Returns the bound. */
+/* Solves the problem under one rule of cutting and adds the work to the answer. Returns
+ * the bound. */
 static double solve_cut(const struct critical_problem *p, const struct critical_options *o,
                         bool by_pieces, double deadline_s, struct point *best,
                         struct critical_answer *a) {
@@ -497,7 +506,8 @@ int critical_solve(const struct critical_problem *p, const struct critical_optio
     double deadline_s = o->time_budget_s > 0 ? now_s() + o->time_budget_s : 0;
     *a = (struct critical_answer){.choice = best.x};
     a->bound = solve_cut(p, o, o->by_pieces, deadline_s, &best, a);
-    /* Rows of usage in the programs of pieces exclude what a price does not. */
+    /* The programs of pieces have a row of usage, which excludes choices that a
+     * multiplier cannot. */
     if (o->closes && !a->n_pieces && !o->by_pieces && is_open(&best, a->bound))
         a->bound = fmax(a->bound, solve_cut(p, o, true, deadline_s, &best, a));
     a->bound = fmin(a->bound, best.cost);

@@ -3,21 +3,21 @@
  *
  * minimize  sum_f cost_f[x_f]   such that   sum_f usage_f[x_f] <= limit
  *
- * Where tables stay small, all variables are eliminated one after the other, and that is all. Else the
- * graph is cut, as TePDist lays out a graph of ops: its critical nodes, those that all that passes goes
- * through, cut it into pieces; a piece is an integer program for every way of fixing the critical nodes
- * around it, and a dynamic program over these joins the pieces. Where a piece is too large for a
- * program, it is cut at more variables, those that most tables have.
+ * Where tables stay small, all variables are eliminated one after the other. Otherwise the graph is cut
+ * as TePDist lays out a graph of ops: its critical nodes, which nothing bypasses, cut it into pieces;
+ * a piece is an integer program for every combination of values of the critical nodes around it, and
+ * a dynamic program over these joins the pieces. Where a piece is too large for a program, it is also
+ * cut at the variables that most tables share.
  *
- * A program is only solved when it is asked for. What a piece costs at least, whatever lp_solve
- * would say, is a sum of least entries; the join takes these bounds for costs, the entries that its
- * answer rests on are solved, and it is joined anew, until all of them are exact: then no other answer
- * is cheaper.
+ * A program is solved only when it is needed. What a piece costs at least is a sum of least entries;
+ * the join takes these bounds for costs, the entries that its answer rests on are solved, and the
+ * join is repeated until all of them are exact: then no other answer is cheaper.
  *
- * The limit has a price (a Lagrange multiplier), raised along the lower hull of cost against usage; a
- * piece's program has a row, too: what is left when all else uses the least. A gap that remains
- * is closed by going through all choices whose value under the price is between the bound and the
- * best one; where there are too many, by one program for everything, if it is small enough.
+ * A Lagrange multiplier of the limit is raised along the lower hull of cost against usage, and the
+ * program of a piece has a row with what is left when all else uses the least. A gap that remains is
+ * closed by going through all choices whose value under the multiplier lies between the bound and the
+ * best one, or, where there are too many of them, by one program for everything if it is small
+ * enough.
  *
  *     struct critical_problem p = {.n = 3, .size = (int[]){2, 4, 2}, .factors = f, .n_factors = 5,
  *                                  .critical = (bool[]){true, false, true}, .limit = INFINITY};
@@ -51,11 +51,12 @@ struct critical_problem {
     double limit;         /* of usage, inclusive; INFINITY = none */
 };
 
-/* Limits of work, so that the answer does not depend on the machine's speed; and of time. */
+/* Limits of work, which keep the answer independent of the machine's speed, and a limit
+ * of time. */
 struct critical_options {
     int64_t programs; /* calls of lp_solve at most */
-    bool closes;      /* closes the gap that the price of the limit leaves, if it can */
-    /* cuts at the critical variables alone, even where no program is needed */
+    bool closes;      /* closes the gap that the multiplier leaves, if it can */
+    /* cuts only at the critical variables, even where no program is needed */
     bool by_pieces;
     double time_budget_s; /* 0 = none */
 };
@@ -69,14 +70,16 @@ struct critical_answer {
     int n_pieces;       /* of more than one variable */
 };
 
-/* 0; EXIT_NO where no choice within the limit was found: bound is INFINITY where there is none,
- * -INFINITY where the pieces hang together in too many ways to be joined. */
+/* Returns 0, or EXIT_NO when no choice within the limit was found. The bound is then
+ * INFINITY where there is no such choice, and -INFINITY where the pieces are connected
+ * in too many places to be joined. */
 int critical_solve(const struct critical_problem *p, const struct critical_options *o,
                    struct critical_answer *a);
 void critical_answer_release(struct critical_answer *a);
 
-/* Hands every choice that costs at most that, whatever it uses, to `take`, until that returns
- * false. steps: values that are set at most. Returns whether that were all of them. */
+/* Hands every choice that costs at most that, whatever it uses, to `take`, until `take`
+ * returns false. steps: how many values are set at most. Returns whether all such
+ * choices were handed out. */
 bool critical_list(const struct critical_problem *p, double most_cost, int64_t steps,
                    bool (*take)(void *arg, const int *choice), void *arg);
 

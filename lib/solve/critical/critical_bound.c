@@ -1,7 +1,7 @@
-/* What a piece costs at least, with what is around it fixed: its variables are eliminated one after the
- * other, as in the join; where that would make a table too large, the tables of a variable are
- * minimized in portions, each for itself (mini-buckets: Dechter and Rish, 2003). Exact where the
- * tables make a tree, or nearly one. */
+/* critical_bound.c - what a piece costs at least with the variables around it fixed. Its
+ * variables are eliminated one after the other, as in the join; where that would make a
+ * table too large, the tables of a variable are minimized in portions (mini-buckets:
+ * Dechter and Rish, 2003). The bound is exact where the tables form a tree. */
 #include "common/mem.h"
 #include "solve/critical/critical_impl.h"
 
@@ -67,7 +67,8 @@ static void add_factor(struct buckets *b, const struct critical_factor *f) {
     add_table(b, t);
 }
 
-/* Adds the table's other variables to a scope; false where that makes it too large. */
+/* Adds the table's other variables to a scope. Returns false if that makes the scope too
+ * large. */
 static bool widen(const struct buckets *b, int var, const struct table *t,
                   struct table *to) {
     struct table scope = *to;
@@ -87,7 +88,8 @@ static bool widen(const struct buckets *b, int var, const struct table *t,
     return true;
 }
 
-/* Sums up as many tables of a variable as go together, and minimizes over it; false: there is none. */
+/* Sums up as many tables of a variable as fit together, and minimizes over it. Returns
+ * false if there is none left. */
 static bool take_portion(struct buckets *b, int var) {
     const struct critical_problem *p = b->c->p;
     struct table to = {0};

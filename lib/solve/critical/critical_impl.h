@@ -1,4 +1,4 @@
-/* critical_impl.h - what critical.c (pieces, the price of usage), critical_join.c (dynamic programming
+/* critical_impl.h - what critical.c (pieces, the multiplier of usage), critical_join.c (dynamic programming
  * over what lies between them), critical_bound.c (what a piece costs at least) and
  * critical_program.c (lp_solve) share. */
 #ifndef WEFT_SOLVE_CRITICAL_IMPL_H
@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/* What a piece costs with the critical variables around it fixed: at least, or exactly. */
+/* What a piece costs, at least or exactly, with the critical variables around it fixed. */
 struct critical_entry {
     double value;
     bool refined; /* by critical_bound */
@@ -25,12 +25,12 @@ struct critical_piece {
     double most_usage;              /* that it may have at most */
 };
 
-/* A problem with its pieces, under one price. */
+/* A problem cut into its pieces, under one multiplier. */
 struct critical_cut {
     const struct critical_problem *p;
     double per_cost, per_usage; /* value = per_cost * cost + per_usage * usage */
-    double price;               /* of usage, that gives the best bound so far */
-    bool *cut;                  /* [n] critical, and not given up to keep tables small */
+    double multiplier;          /* of usage; the one with the best bound so far */
+    bool *cut;                  /* [n] the variables at which the problem is cut */
     int n_pieces;
     struct critical_piece *pieces;
     int64_t programs, most_programs; /* solved; at most */
@@ -38,7 +38,7 @@ struct critical_cut {
     double deadline_s;               /* 0 = none */
 };
 
-/* Where x stands in the factor's table. */
+/* Returns the index of x in the factor's table. */
 static inline int64_t critical_at(const struct critical_problem *p,
                                   const struct critical_factor *f, const int *x) {
     int64_t at = 0;
@@ -55,7 +55,8 @@ static inline double critical_value(const struct critical_cut *c,
     return c->per_cost * cost + (f->usage ? c->per_usage * f->usage[at] : 0);
 }
 
-/* The next of all values of these variables, the last one fastest; false behind the last. */
+/* Advances x to the next combination of values of these variables, the last one fastest.
+ * Returns false after the last combination. */
 static inline bool critical_next(const struct critical_problem *p, int n, const int *var,
                                  int *x) {
     for (int i = n - 1; i >= 0; i--) {
@@ -66,12 +67,13 @@ static inline bool critical_next(const struct critical_problem *p, int n, const 
     return false;
 }
 
-/* What the piece costs at least with what is around it as in x [n]. x[inside] is scratch. */
+/* Returns what the piece costs at least with the variables around it as in x [n].
+ * x[inside] is scratch. */
 double critical_bound(const struct critical_cut *c, const struct critical_piece *piece,
                       int *x);
 
-/* Solves the piece with what is around it as in x [n]; false when limits of work or time came first:
- * then the entry stays a bound. x[inside] is scratch. */
+/* Solves the piece with the variables around it as in x [n]. Returns false when a limit
+ * of work or time came first; the entry then stays a bound. x[inside] is scratch. */
 bool critical_program(struct critical_cut *c, const struct critical_piece *piece, int *x,
                       struct critical_entry *e);
 
@@ -81,15 +83,17 @@ struct critical_sum {
     const double *most; /* may become less while choices are listed */
 };
 
-/* Hands every choice of which no sum, three at most, is above its limit to `take`, until that returns
- * false. sorts: values are tried in the order of what the first sum comes to at least. steps:
- * values that are looked at, at most. Returns whether those were all of them. */
+/* Hands every choice for which none of the sums, three at most, exceeds its limit to
+ * `take`, until `take` returns false. sorts: values are tried in the order of their
+ * least first sum. steps: how many values are looked at, at most. Returns whether all
+ * such choices were handed out. */
 bool critical_list_below(const struct critical_problem *p, int n_sums,
                          const struct critical_sum *sums, bool sorts, int64_t steps,
                          bool (*take)(void *arg, const int *choice), void *arg);
 
-/* Sets what is cut in x so that the sum of all tables between pieces is least, taking entries for what
- * they are; returns that sum, INFINITY where nothing is allowed. NAN: a table would be too large. */
+/* Sets the cut variables in x so that the sum of all tables between the pieces is least,
+ * with the pieces' entries as costs. Returns that sum, INFINITY if nothing is allowed,
+ * or NAN if a table would be too large. */
 double critical_join(const struct critical_cut *c, int *x);
 
 #endif

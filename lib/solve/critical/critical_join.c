@@ -1,5 +1,5 @@
-/* The join: variables that are cut are eliminated one after the other, the one with the smallest table
- * next, as in any dynamic program over a graph. */
+/* critical_join.c - eliminates the variables that are cut one after the other, the one
+ * with the smallest table next, as a dynamic program over a graph does. */
 #include "common/mem.h"
 #include "solve/critical/critical_impl.h"
 
@@ -7,7 +7,8 @@
 
 enum { MOST_SCOPE = 10, MOST_TABLE = 1 << 16 };
 
-/* Over some of the variables; summed away at `step`, or still there (-1). */
+/* A table over some of the variables; it was summed away at `step`, or is still there
+ * (-1). */
 struct table {
     int n, var[MOST_SCOPE], step;
     double *v;
@@ -42,7 +43,7 @@ static void add_table(struct join *j, int n, const int *var) {
     arr_push(&j->tables, t);
 }
 
-/* Factors that have nothing inside a piece, and the pieces. */
+/* Adds the factors without a variable inside a piece, and the pieces. */
 static void add_tables(struct join *j) {
     const struct critical_problem *p = j->c->p;
     for (int f = 0; f < p->n_factors; f++) {
@@ -65,7 +66,8 @@ static void add_tables(struct join *j) {
     }
 }
 
-/* The other variables of all tables with this one; -1: too many. */
+/* Collects the other variables of all tables with this one. Returns -1 if they are too
+ * many. */
 static int scope_of(const struct join *j, int var, int scope[MOST_SCOPE]) {
     int n = 0;
     for (int64_t t = 0; t < j->tables.n; t++) {
@@ -95,7 +97,7 @@ static double sum_at(const struct join *j, int step) {
     return sum;
 }
 
-/* Sets the variable of a step to its best value, with all others of its tables set. */
+/* Sets the variable of a step to its best value, given all others of its tables. */
 static double best_at(struct join *j, int step) {
     int var = j->order[step], at = 0;
     double best = INFINITY;
@@ -127,7 +129,7 @@ static void eliminate(struct join *j, int var, int n, const int *scope) {
     while (critical_next(j->c->p, n, scope, j->x));
 }
 
-/* False where all that are left are too large. */
+/* Returns false if the tables of all variables that are left are too large. */
 static bool eliminate_next(struct join *j, bool *left) {
     const struct critical_problem *p = j->c->p;
     int best = -1, n = 0, scope[MOST_SCOPE], of[MOST_SCOPE];

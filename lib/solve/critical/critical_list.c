@@ -1,4 +1,4 @@
-/* All choices whose sums stay below some limits, and by that the gap that a price leaves.
+/* All choices whose sums stay below some limits, and by that the gap that a multiplier leaves.
  *
  * Variables are eliminated from the last one on, in portions where tables would be too large (as in
  * critical_bound.c); what is left of each is a table over variables in front of it. Then values are set
@@ -12,20 +12,22 @@
 
 enum { MOST_SCOPE = 8, MOST_TABLE = 1 << 14, MOST_SUMS = 3 };
 
-/* What of the variables from `from` on is left, over some in front of it. */
+/* A table over some variables in front of `from`: the least that the variables from
+ * there on add. */
 struct left_over {
     int n, var[MOST_SCOPE]; /* ascending */
     int from, last;
     double *v, now; /* now: with what is set */
 };
 
-/* A sum with a limit, and what is left of it. */
+/* A sum with a limit, and the tables of what is not set yet. */
 struct rest {
     const struct critical_sum *sum;
     ARR(struct left_over) left;
 };
 
-/* A value of a variable, with the sums of what is set then, and the first one in all at least. */
+/* A value of a variable with the sums of all that is set then, and the least total of
+ * the first sum. */
 struct step {
     int value;
     double sum[MOST_SUMS], least;
@@ -69,7 +71,7 @@ static double factor_at(const struct lister *l, const struct critical_sum *s, in
 
 /* ---- elimination --------------------------------------------------------------------------- */
 
-/* Adds variables to a scope, but for v; false where it would be too large. */
+/* Adds variables other than v to a scope. Returns false if it would become too large. */
 static bool widen(const struct critical_problem *p, int v, int n, const int *var,
                   struct left_over *to) {
     struct left_over scope = *to;
@@ -95,7 +97,7 @@ static bool widen(const struct critical_problem *p, int v, int n, const int *var
     return true;
 }
 
-/* The table of a portion: the least over v of these factors and tables together. */
+/* Fills the table of a portion: the least over v of these factors and tables together. */
 static void fill(struct lister *l, const struct rest *r, int v, const bool *now_f,
                  const bool *now_t, struct left_over *to) {
     const struct critical_problem *p = l->p;
@@ -123,8 +125,8 @@ static void fill(struct lister *l, const struct rest *r, int v, const bool *now_
     l->x[v] = 0;
 }
 
-/* Of variable v: factors and tables that end with it, as far as they go together. taken: those that
- * had their turn. Returns whether there was one. */
+/* Eliminates as many of the factors and tables that end with variable v as fit together.
+ * taken: those that were eliminated before. Returns whether there was one. */
 static bool eliminate_portion(struct lister *l, struct rest *r, int v, bool *taken_f,
                               bool *taken_t) {
     const struct critical_problem *p = l->p;
@@ -169,7 +171,8 @@ static int by_least(const void *a, const void *b) {
                                  : (x->value > y->value) - (x->value < y->value);
 }
 
-/* Of the rest behind v, what is known since variables in front of v were set. */
+/* Returns the least that the variables after v add, as far as it is known from the
+ * variables before v. */
 static double left_before(const struct rest *r, int v) {
     double sum = 0;
     for (int64_t t = 0; t < r->left.n; t++)
@@ -186,7 +189,7 @@ static double left_with(const struct lister *l, const struct rest *r, int v) {
     return sum;
 }
 
-/* The values of v that no sum excludes, beyond the sums of what is in front of it. */
+/* Finds the values of v that no sum excludes, with the sums of the variables before it. */
 static int find_steps(struct lister *l, int v, const double *sums, struct step *out) {
     double before[MOST_SUMS];
     int n = 0;
@@ -221,7 +224,7 @@ static void set_value(struct lister *l, int v, int value) {
                 l->rests[s].left.p[t].now = left_at(l, &l->rests[s].left.p[t]);
 }
 
-/* Values of the variables from v on. False: to be stopped. */
+/* Tries all values of the variables from v on. Returns false if the listing is to stop. */
 static bool list(struct lister *l, int v, const double *sums) {
     if (v == l->p->n)
         return l->take(l->arg, l->x);

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A table with what is around fixed: the variables that are left. */
+/* A table whose variables outside the piece are fixed: the variables that are left. */
 struct rest {
     const struct critical_factor *f;
     int n, var[CRITICAL_ARITY];
@@ -150,7 +150,7 @@ static void add_usage(struct program *g) {
                limit / most);
 }
 
-/* Adds the chosen values up. */
+/* Returns the sum of all tables at the choice in x. */
 static double value_at(const struct program *g) {
     double sum = 0;
     for (int k = 0; k < g->piece->n_factors; k++) {

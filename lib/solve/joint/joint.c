@@ -21,11 +21,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BELOW    (1 - 1e-12) /* "just below": the rounding of sums of times is smaller */
-#define ROOM     (INT64_C(300) << 20) /* bytes for all down-sets and what is kept of each */
-#define MOST     1000000              /* down-sets */
-#define FEW      3000                 /* down-sets that need no incumbent first */
-#define NEAR     1500                 /* down-sets of one round near the incumbent */
+#define BELOW (1 - 1e-12) /* "just below": the rounding of sums of times is smaller */
+#define MOST_BYTES                                                                         \
+    (INT64_C(300) << 20) /* bytes for all down-sets with what is stored of each */
+#define MOST     1000000 /* down-sets */
+#define FEW      3000    /* down-sets that need no incumbent first */
+#define NEAR     1500    /* down-sets of one round near the incumbent */
 #define SHORT    6  /* rounds without a better plan after which all down-sets are tried */
 #define PATIENCE 24 /* ... after which a search without a time budget ends */
 
@@ -54,7 +55,7 @@ static bool near_enough(const struct search *s) {
 
 /* ---- questions to one family of down-sets ------------------------------------------- */
 
-/* Asks whether T can be kept; 1, 0, -1 as joint_dp_run. */
+/* Asks whether all stages can keep to T. Returns 1, 0 or -1 as joint_dp_run does. */
 static int ask(struct search *s, struct joint_dp *dp, double T) {
     int answer = joint_dp_run(dp, T, &s->plan);
     s->questions++;
@@ -63,8 +64,8 @@ static int ask(struct search *s, struct joint_dp *dp, double T) {
     return answer;
 }
 
-/* Bisects until the optimum over these sets is known up to `width`; below 1 % every other
- * question is whether there is anything better at all. False when stopped. */
+/* Bisects until the optimum over these sets is known up to `width`; below 1 % every
+ * other question is whether there is anything better at all. Returns false when stopped. */
 static bool narrow(struct search *s, struct joint_dp *dp, bool all, double width) {
     double lo = s->bound;
     if (isinf(s->best.value)) {
@@ -95,8 +96,8 @@ static bool narrow(struct search *s, struct joint_dp *dp, bool all, double width
     }
 }
 
-/* Asks for a little less; after a yes for much less, and for smaller steps after every no.
- * False when stopped. */
+/* Asks for a little less, after a yes for much less, and for smaller steps after every
+ * no. Returns false when stopped. */
 static bool descend(struct search *s, struct joint_dp *dp) {
     double step = 1e-6, least = 1e-6;
     while (!near_enough(s) && step >= least) {
@@ -115,8 +116,8 @@ static bool descend(struct search *s, struct joint_dp *dp) {
 
 static int explain(struct search *s, struct joint_dp *dp, struct err *err);
 
-/* Searches a family of down-sets, which it takes over. 0, 1 when stopped, -1 when all were
- * searched and there is no plan. */
+/* Searches a family of down-sets, which it takes over. Returns 0, 1 when stopped, or -1
+ * when all were searched and there is no plan. */
 static int search_sets(struct search *s, struct joint_sets *x, bool all, double width,
                        struct err *err) {
     struct joint_table t;
@@ -137,8 +138,8 @@ static int search_sets(struct search *s, struct joint_sets *x, bool all, double 
     return bad < 0 ? bad : stopped;
 }
 
-/* Rounds near the incumbent, or without one along random orders, until `patience` of them
- * found nothing better. */
+/* Searches sets near the incumbent, or along random orders without one, until `patience`
+ * rounds found nothing better. */
 static void search_near(struct search *s, int patience, struct err *err) {
     size_t words = (size_t)s->best.words, bytes = words * sizeof(uint64_t);
     uint64_t *chain = mem_array(((size_t)s->p->nodes + 1), bytes);
@@ -161,7 +162,7 @@ static void search_near(struct search *s, int patience, struct err *err) {
 
 /* ---- no plan at all -------------------------------------------------------------- */
 
-/* Least memory that node v takes alone, over degrees and alternatives. */
+/* Returns the least memory that node v takes alone, over degrees and alternatives. */
 static double lone_memory(const struct joint_problem *p, int v) {
     const struct joint_node *n = &p->node[v];
     double least = INFINITY;
@@ -187,7 +188,8 @@ static int check_nodes(const struct joint_problem *p, struct err *err) {
     return 0;
 }
 
-/* The largest set of last nodes that fits, and one before them. */
+/* Names the largest set of last nodes that fits, and a node before them that no longer
+ * does. */
 static int explain(struct search *s, struct joint_dp *dp, struct err *err) {
     const struct joint_problem *p = s->p;
     dp->prune = false;
@@ -276,13 +278,13 @@ static json_t *answer_json(struct search *s) {
 
 /* ---- the whole ------------------------------------------------------------------- */
 
-/* Down-sets that fit into ROOM with what the table and the labels keep of each. */
+/* Returns how many down-sets fit into MOST_BYTES with what the table and the labels hold of each. */
 static int64_t most_sets(const struct search *s) {
     const struct joint_problem *p = s->p;
     int64_t words = (p->nodes + 63) / 64;
     int64_t each = p->num_degrees * (int64_t)sizeof(struct joint_row) + 16 * words + 160 +
                    s->root.width * (int64_t)sizeof(double);
-    return ROOM / each < MOST ? ROOM / each : MOST;
+    return MOST_BYTES / each < MOST ? MOST_BYTES / each : MOST;
 }
 
 static int search_all(struct search *s, struct err *err) {

@@ -30,7 +30,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One way to run a node at a tensor degree. */
+/* An alternative of a node at a tensor degree. */
 struct joint_choice {
     const char *id; /* borrowed from the document (joint_doc.h) */
     double p, w, a, b;
@@ -66,7 +66,7 @@ struct joint_problem {
 int joint_read(struct joint_problem *p, const struct joint_doc *doc, struct err *err);
 void joint_release(struct joint_problem *p);
 
-/* The deadline has passed, or the user wants an end. */
+/* Returns whether the deadline has passed or an interrupt came. */
 bool joint_stopped(const struct joint_problem *p);
 
 /* Seconds per byte and sample of the gradients: 4 / (N * bandwidth). */
@@ -85,16 +85,17 @@ static inline bool joint_has(const uint64_t *set, int v) {
     return set[v >> 6] >> (v & 63) & 1;
 }
 
-/* All that a plan needs. 0, or 1 when they are more than `most` (or time is up) and none is
- * given. */
+/* Lists all sets that a plan may need. Returns 0, or 1 and no set when they are more
+ * than `most` or time is up. */
 int joint_sets_all(struct joint_sets *x, const struct joint_problem *p, int64_t most);
 
-/* The suffixes of two topological orders: always few. */
+/* Lists the suffixes of two topological orders, which are always few. */
 void joint_sets_lines(struct joint_sets *x, const struct joint_problem *p);
 
-/* Sets near a chain of them (`chain`: m sets of increasing size, as words; the first empty,
- * the last everything): what `steps` random single nodes make of each, and the suffixes of
- * random orders through all. About `most` of them; `round` steers the choice. */
+/* Lists sets near a chain of them (`chain`: m sets of increasing size, as words; the
+ * first empty, the last everything): each with some random nodes added or removed, and
+ * the suffixes of random orders through all. There are about `most` of them; `round`
+ * varies the choice. */
 void joint_sets_near(struct joint_sets *x, const struct joint_problem *p,
                      const uint64_t *chain, int m, int64_t most, uint64_t seed,
                      uint64_t round);
@@ -122,16 +123,16 @@ struct joint_bound {
 };
 void joint_bound_init(struct joint_bound *b, const struct joint_problem *p);
 void joint_bound_release(struct joint_bound *b);
-/* Where sums of columns say how many devices are needed, at a y and T. */
+/* The columns from whose sums the number of devices needed at a y and T follows. */
 struct joint_need {
     int time, memory;       /* the first of two columns */
-    double f;               /* share of the second */
+    double f;               /* fraction of the second */
     double per_q, per_byte; /* devices */
 };
 struct joint_need joint_need_at(const struct joint_bound *b, const struct joint_problem *p,
                                 int64_t y, double T);
 
-/* Devices for nodes whose columns add up to sum - less. */
+/* Returns the devices that nodes need whose columns add up to sum - less. */
 static inline double joint_need(const struct joint_need *n, const double *sum,
                                 const double *less) {
     int i = n->time, j = n->memory;
@@ -180,12 +181,12 @@ int joint_table_init(struct joint_table *t, const struct joint_problem *p,
                      const struct joint_bound *bound, double wanted, struct joint_sets *x);
 void joint_table_release(struct joint_table *t);
 
-/* `cap`: more time than any stage that is wanted takes. */
+/* Builds the curves. cap: more time than any stage of interest takes. */
 void joint_curve_init(struct joint_table *t, double cap);
 void joint_curve_release(struct joint_curve *c);
 
-/* False when no choice of alternatives of large \ small fits with y micro-batches in flight
- * and has a sum of p within `time`. */
+/* Returns false when no choice of alternatives of large \ small fits with y micro-
+ * batches in flight and has a sum of p within `time`. */
 bool joint_curve_allows(const struct joint_table *t, int small, int large, int g, int64_t y,
                         double time);
 
@@ -214,7 +215,8 @@ struct joint_sums {
     double fast_a, fast_b; /* memory of the choices with the least base */
 };
 
-/* False when some node cannot run at this degree. */
+/* Adds up what is known without choosing. Returns false when some node cannot run at
+ * this degree. */
 bool joint_items_sum(const struct joint_items *it, struct joint_sums *s);
 
 struct joint_pick {
@@ -222,15 +224,15 @@ struct joint_pick {
     double bound; /* no choice that fits is faster */
 };
 
-/* The fastest choice that fits with y micro-batches in flight. Stops at any choice with
- * time <= enough, or when all are proven slower than `limit`. picks (one item index per
- * node) may be NULL. */
+/* Finds the fastest choice that fits with y micro-batches in flight. Stops at any choice
+ * with time <= enough, or when all are proven slower than `limit`. picks (one item index
+ * per node) may be NULL. */
 struct joint_pick joint_knapsack(const struct joint_problem *p,
                                  const struct joint_items *it, int d, int64_t y,
                                  double enough, double limit, int *picks);
 
-/* Is there a choice within `limit` that fits? A no lowers *open to the bound of a stage whose
- * alternatives were beyond measure. */
+/* Returns whether a choice within `limit` fits. A no lowers *open to the bound of a
+ * stage whose alternatives were too many to decide. */
 bool joint_fits(const struct joint_problem *p, struct joint_items *it, int d, int64_t y,
                 double limit, double *open);
 
@@ -255,7 +257,8 @@ void joint_plan_release(struct joint_plan *plan);
 struct joint_dp {
     const struct joint_problem *p;
     const struct joint_table *t;
-    bool prune;  /* by what the rest needs; without, "how far does it reach" is answered */
+    bool
+        prune; /* drops what leaves too few devices for the rest; otherwise the search shows how far devices reach */
     double open; /* after a "no": least bound of the stages whose alternatives were beyond
                     measure */
     int64_t pairs, judged, knapsacks;
@@ -271,14 +274,15 @@ void joint_dp_init(struct joint_dp *dp, const struct joint_problem *p,
                    const struct joint_table *t);
 void joint_dp_release(struct joint_dp *dp);
 
-/* 1: a plan with all times <= limit (its value is worked out exactly); 0: none over these
- * sets; -1: stopped. */
+/* Returns 1 with a plan whose times are all <= limit (its value is exact), 0 when these
+ * sets have none, -1 when stopped. */
 int joint_dp_run(struct joint_dp *dp, double limit, struct joint_plan *plan);
 
-/* The largest down-set that was reached, for messages. */
+/* Returns the largest down-set that was reached, for messages. */
 const uint64_t *joint_dp_reach(const struct joint_dp *dp);
 
-/* Works an answer out again from the document. */
+/* Computes the value of an answer again from the document alone. EXIT_NO when it does
+ * not keep to the document. */
 int joint_check(const struct joint_doc *doc, const json_t *answer, double *value,
                 struct err *err);
 

@@ -43,7 +43,7 @@ static void measure(struct joint_measure *m, const struct joint_problem *p, doub
     }
 }
 
-/* No T below this lets `devices` hold all at this mu. */
+/* Returns the T below which the devices cannot hold everything at this mu. */
 static double least_time(const struct joint_problem *p, double mu) {
     double total = 0;
     for (int v = 0; v < p->nodes; v++)
@@ -51,7 +51,8 @@ static double least_time(const struct joint_problem *p, double mu) {
     return total / p->devices - mu * p->capacity;
 }
 
-/* The bound is concave in mu: the best is enclosed, then found by sections. */
+/* Finds the best mu: the bound is concave in it, so the best is enclosed and then found
+ * by sections. */
 static double best_mu(const struct joint_problem *p, double scale) {
     double lo = 0, hi = scale;
     for (int i = 0; i < 60 && least_time(p, hi) > least_time(p, hi / 2); i++)
@@ -66,8 +67,8 @@ static double best_mu(const struct joint_problem *p, double scale) {
     return lo + (hi - lo) / 2;
 }
 
-/* The mu at which all nodes with y in flight need most devices at T; the number is
- * quasi-concave in mu. */
+/* Finds the mu at which all nodes with y in flight need the most devices at T; that
+ * number is quasi-concave in mu. */
 static double mu_against(const struct joint_problem *p, double y, double T, double scale) {
     double lo = -20, hi = 20; /* powers of two of the scale */
     for (int i = 0; i < 60; i++) {
@@ -87,7 +88,7 @@ static double mu_against(const struct joint_problem *p, double y, double T, doub
     return scale * exp2(lo);
 }
 
-/* Columns: per pair of y both ends with their mu, then memory at each y. */
+/* Makes the columns: per pair of y both ends with their mu, then memory at each y. */
 static void make_columns(struct joint_bound *b, const struct joint_problem *p) {
     for (b->num_y = 2; 1 << (b->num_y - 1) < p->limit_s;)
         b->num_y++;
@@ -107,7 +108,7 @@ static void make_columns(struct joint_bound *b, const struct joint_problem *p) {
     }
 }
 
-/* The greatest data degree on n devices. */
+/* Returns the greatest data degree on n devices. */
 static int most_data(const struct joint_problem *p, int n) {
     int d = n < p->limit_s ? n : p->limit_s;
     d = d < p->max_data ? d : p->max_data;
@@ -116,7 +117,7 @@ static int most_data(const struct joint_problem *p, int n) {
     return d;
 }
 
-/* The fastest that a node can be, alone with all devices: its time is linear in 1 / d. */
+/* Returns the least time of a node alone with all devices; its time is linear in 1 / d. */
 static double lone_time(const struct joint_problem *p, int v) {
     const struct joint_node *n = &p->node[v];
     double fastest = INFINITY, sync = joint_sync_factor(p);

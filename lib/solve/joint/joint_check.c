@@ -14,7 +14,7 @@ static double num(const json_t *v, double otherwise) {
     return json_is_number(v) ? json_number_value(v) : otherwise;
 }
 
-/* A parameter of the instance, or what the wrapper says instead. */
+/* Returns a parameter of the instance, or what the wrapper says instead. */
 static double parameter(const struct joint_doc *doc, const char *wrapper, const char *own) {
     double x = num(json_object_get(doc->instance, own), NAN);
     return doc->instance == doc->rest ? x : num(json_object_get(doc->rest, wrapper), x);
@@ -41,7 +41,7 @@ struct params {
     double devices, capacity, bandwidth, samples;
 };
 
-/* The alternative that the answer names. */
+/* Returns the alternative that the answer names. */
 static const struct joint_alternative *find_choice(const struct params *q, int64_t node,
                                                    int t, const char *id) {
     const struct joint_doc_node *v = find_node(q->doc, node);
@@ -61,8 +61,8 @@ static double sync_bytes(const struct joint_sync *sync, int n, int64_t node) {
     return NAN;
 }
 
-/* Bytes over the edges of a node that leave the stage, sync bytes of its choice included.
- */
+/* Adds up the bytes over the edges of a node that leave the stage, sync bytes of its
+ * choice included. */
 static double bytes_out(const struct params *q, const json_t *stage, int64_t id,
                         const struct joint_alternative *choice) {
     double bytes = 0;
@@ -102,7 +102,7 @@ static int stage_cost(const struct params *q, const json_t *stage, double s, dou
     return 0;
 }
 
-/* Does the edge go from a later stage to an earlier one? */
+/* Returns whether the edge goes from a later stage to an earlier one. */
 static bool goes_back(const json_t *stages, const struct joint_doc_edge *e) {
     for (size_t i = 0; i < json_array_size(stages); i++) {
         const json_t *stage = json_array_get(stages, i);
@@ -114,7 +114,8 @@ static bool goes_back(const json_t *stages, const struct joint_doc_edge *e) {
     return true;
 }
 
-/* Every node once, and no edge from a later stage to an earlier one. */
+/* Checks that every node is there once, and that no edge goes from a later stage to an
+ * earlier one. */
 static int check_order(const struct params *q, const json_t *stages, struct err *err) {
     int64_t placed = 0;
     for (size_t i = 0; i < json_array_size(stages); i++)

@@ -13,14 +13,15 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define ROOM (INT64_C(96) << 20) /* bytes for all curves of a table */
+#define MOST_BYTES (INT64_C(96) << 20) /* bytes for all curves of a table */
 
 static int by_value(const void *a, const void *b) {
     const double *x = a, *y = b;
     return (*x > *y) - (*x < *y);
 }
 
-/* Seconds per byte that the alternatives offer at y, evenly spread ones of them. */
+/* Picks n multipliers from the seconds per byte that the alternatives offer at y, evenly
+ * spread. */
 static void pick_mu(const struct joint_problem *p, int g, double y, int n, double *mu) {
     ARR(double) rate = {0};
     for (int v = 0; v < p->nodes; v++) {
@@ -40,7 +41,7 @@ static void pick_mu(const struct joint_problem *p, int g, double y, int n, doubl
     arr_release(&rate);
 }
 
-/* The least of time p + memory (a y + b) of a node; at most `cap`. */
+/* Returns the least of time p + memory (a y + b) of a node, at most `cap`. */
 static double least(const struct joint_problem *p, int v, int g, double y, double time,
                     double memory, double cap) {
     const struct joint_node *n = &p->node[v];
@@ -51,7 +52,7 @@ static double least(const struct joint_problem *p, int v, int g, double y, doubl
     return cap;
 }
 
-/* What one node adds to the columns. */
+/* Computes what one node adds to the columns. */
 static void node_columns(const struct joint_table *t, int v, int g, double cap,
                          double *column) {
     const struct joint_curve *c = &t->curve;
@@ -89,7 +90,8 @@ static void sum_columns(struct joint_table *t, int g, double cap) {
     free(node);
 }
 
-/* As many mu as there is room for; no curve at all where y alone has none. */
+/* As many multipliers are used as memory allows; there are no curves where even y alone
+ * is too much. */
 void joint_curve_init(struct joint_table *t, double cap) {
     struct joint_curve *c = &t->curve;
     const struct joint_problem *p = t->p;
@@ -98,7 +100,7 @@ void joint_curve_init(struct joint_table *t, double cap) {
         c->num_y++;
     for (c->num_mu = 6; c->num_mu >= 0; c->num_mu--) {
         c->width = c->num_y + 2 * (c->num_y - 1) * c->num_mu;
-        if (c->width * each <= ROOM)
+        if (c->width * each <= MOST_BYTES)
             break;
     }
     if (c->num_mu < 0) {

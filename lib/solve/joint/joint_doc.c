@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A key of a JSON object that is a whole number >= 0, written plainly; -1 if it is not. */
+/* Reads a key of a JSON object that is a plain whole number >= 0. Returns -1 if it is
+ * not. */
 static int64_t key_number(const char *key) {
     int64_t v = strtoll(key, NULL, 10);
     char name[24];
@@ -15,7 +16,7 @@ static int64_t key_number(const char *key) {
     return v >= 0 && !strcmp(name, key) ? v : -1;
 }
 
-/* Sync bytes per neighbour. */
+/* Reads the sync bytes per neighbour. */
 static int read_sync(struct joint_doc *doc, const json_t *v, const char *key, int *n,
                      struct joint_sync **out, struct err *err) {
     json_t *obj, *x;
@@ -51,7 +52,7 @@ static int read_alternative(struct joint_doc *doc, const json_t *v,
     return 0;
 }
 
-/* All alternatives of one tensor degree. */
+/* Reads all alternatives of one tensor degree. */
 static int read_degree(struct joint_doc *doc, struct joint_doc_node *node, const char *key,
                        const json_t *list, struct err *err) {
     int64_t t = key_number(key);

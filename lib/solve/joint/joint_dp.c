@@ -1,18 +1,16 @@
 /* joint_dp.c - is there a plan in which no stage takes longer than T?
  *
- * A down-set is a set of last stages of the pipeline. Of two ways to build the same one the
- * way with no more devices and no smaller sum s of data degrees is never needed: a stage in
- * front of it has time that does not depend on s and memory that does not fall with s. So
- * per down-set a few labels (devices k, sum s) are kept of which none has both smaller,
- * which makes the answer exact.
+ * A down-set is a set of last stages of the pipeline. Of two partial plans for the same down-set the one
+ * with no more devices and no larger sum s of data degrees is never worse: a stage in front of it has
+ * time that does not depend on s and memory that does not fall with s. So per down-set a few labels
+ * (devices k, sum s) are stored of which none has both smaller, and the answer is exact.
  *
- * Sets are visited so that each comes after those it contains; a set with labels is
- * extended by every larger set that one more stage can reach. No list of pairs is kept:
- * which sets can be reached is worked out anew from the tables (joint_table.c), in this
- * order, each test cheaper than the next: what the nodes between and those outside need in
- * devices at T at least; whether one set contains the other; least time and memory of the
- * stage; whether the label would be new; only then the stage itself, by sums over its
- * nodes, and last by the exact choice of alternatives.
+ * Sets are visited so that each comes after those that it contains; a set with labels is extended by
+ * every larger set that one more stage can reach. Pairs are not listed: which sets can be reached
+ * follows from the tables (joint_table.c) by tests of rising cost: how many devices the nodes between
+ * and those outside need at least at T; whether one set contains the other; the least time and memory
+ * of the stage; whether the label would be new; the stage itself, by sums over its nodes; and last
+ * the exact choice of alternatives.
  */
 #include "solve/joint/joint.h"
 
@@ -21,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A way to build a down-set: of rising k, falling s. */
+/* A label of a down-set; labels stand by rising k and falling s. */
 struct joint_label {
     int k, s;
     int from, from_k; /* the set before this stage, and which of its labels */
@@ -33,7 +31,7 @@ struct joint_labels {
     int n, cap;
 };
 
-/* What a label's stage would jump over: nodes outside the set with edges into it. */
+/* A node outside the set with an edge into it, over which a label's stage would jump. */
 struct jump {
     int node;
     double seconds; /* at this degree */
@@ -183,21 +181,22 @@ static struct least subtract(const struct run *r, int small, int large, int g) {
                           fmax(j->a - i->a - slack->a, 0), fmax(j->b - i->b - slack->b, 0)};
 }
 
-/* Columns of the nodes outside of a set; none where nothing is to be dropped for them. */
+/* Returns the columns of the nodes outside a set, or zeros where nothing is to be
+ * dropped for them. */
 static const double *rest_of(const struct run *r, int set) {
     return r->dp->prune ? r->t->rest + (int64_t)set * r->t->bound->width : r->none;
 }
 
-/* What is outside of a set fits into the devices that are left in front of a label, as far
- * as sums say. */
+/* Returns whether what is outside a set fits into the devices that are left in front of
+ * a label, as far as sums can tell. */
 static bool rest_fits(const struct run *r, int set, int k, int s) {
     const struct joint_table *t = r->t;
     struct joint_need need = joint_need_at(t->bound, t->p, s + 1, r->limit);
     return k + joint_need(&need, rest_of(r, set), r->none) <= t->p->devices + r->slack;
 }
 
-/* Extends one label by this stage: the least data degree that fits is all that is needed,
- * because a larger one takes more devices and adds more to s. */
+/* Extends one label by this stage. The least data degree that fits is enough, because a
+ * larger one takes more devices and adds more to s. */
 static void extend(struct run *r, struct trial *t, const struct joint_label *l,
                    const struct least *least, int first) {
     struct joint_dp *dp = r->dp;
@@ -223,7 +222,8 @@ static void extend(struct run *r, struct trial *t, const struct joint_label *l,
     }
 }
 
-/* Nothing new comes of a stage with degrees t and d, or more, in front of any label. */
+/* Returns whether no stage with degrees t and d, or more, makes a new label in front of
+ * any label. */
 static bool all_known(const struct joint_dp *dp, const struct joint_labels *from, int large,
                       int t, int d) {
     for (int i = 0; i < from->n; i++)
@@ -232,7 +232,7 @@ static bool all_known(const struct joint_dp *dp, const struct joint_labels *from
     return true;
 }
 
-/* A stage on `fewest` to `most` devices. */
+/* Tries the stage between two sets on `fewest` to `most` devices. */
 static void extend_pair(struct run *r, struct trial *t, int small, int large, int fewest,
                         int most) {
     const struct joint_dp *dp = r->dp;
@@ -284,7 +284,7 @@ static void find_jumps(struct run *r, const uint64_t *set) {
     free(at);
 }
 
-/* The first position from lo on where used[0] >= least; n if there is none. */
+/* Returns the first position from lo on where used[0] >= least, or n. */
 static int first_from(const struct joint_table *t, int lo, double least) {
     int hi = t->n;
     while (lo < hi) {
@@ -311,7 +311,7 @@ struct front {
     struct joint_need stage, beyond; /* for the stage; for what it leaves */
 };
 
-/* Those whose larger set is one of from..to-1. */
+/* Tries the stages whose larger set is one of from..to-1. Returns false when stopped. */
 static bool extend_range(struct run *r, struct trial *trial, const struct front *f,
                          int from, int to) {
     const struct joint_table *t = r->t;
@@ -335,8 +335,9 @@ static bool extend_range(struct run *r, struct trial *trial, const struct front 
     return true;
 }
 
-/* Sets are sorted by what they use, so those that leave x devices' worth stand together, and
- * of them those within reach of the devices that are left then. */
+/* Extends the labels of one set. Sets are sorted by what they use, so those that leave x
+ * devices' worth stand together, and so do, among them, those within reach of the
+ * devices that are left then. */
 static bool extend_set(struct run *r, struct trial *trial, int i) {
     const struct joint_table *t = r->t;
     const struct joint_dp *dp = r->dp;

@@ -4,7 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Seconds over the edges of v that leave the stage large \ small, for one choice. */
+/* Returns the seconds over the edges of v that leave the stage large \ small, for one
+ * choice. */
 static double edge_time(const struct joint_problem *p, const struct joint_node *v,
                         const struct joint_choice *c, const uint64_t *small,
                         const uint64_t *large) {

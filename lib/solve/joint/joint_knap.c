@@ -70,7 +70,7 @@ static bool earlier(const struct option *x, const struct option *y) {
            (x->t == y->t && (x->m < y->m || (x->m == y->m && x->item < y->item)));
 }
 
-/* The alternatives worth having of every node. */
+/* Collects the alternatives of every node that are worth having. */
 static void make_options(struct knap *k, const struct joint_items *it, double sync,
                          double y) {
     int n = 0;
@@ -103,7 +103,7 @@ static int by_rate(const void *a, const void *b) {
     return x->group != y->group ? x->group - y->group : x->to - y->to;
 }
 
-/* Steps along the lower hull of one group. */
+/* Lists the steps along the lower hull of one group. Returns how many there are. */
 static int hull_steps(const struct knap *k, int g, struct step *out) {
     int n = 0, at = k->first[g], end = k->first[g + 1];
     while (at + 1 < end) {
@@ -121,7 +121,7 @@ static int hull_steps(const struct knap *k, int g, struct step *out) {
     return n;
 }
 
-/* Fills lp, lambda and the greedy solution; false when nothing fits. */
+/* Fills in lp, lambda and the greedy solution. Returns false when nothing fits. */
 static bool relax(struct knap *k) {
     double t = 0, m = 0;
     int n = 0, i = 0;
@@ -196,7 +196,7 @@ static void push(struct list *l, struct entry e) {
     l->p[l->n++] = e;
 }
 
-/* Adds e behind sums that are no slower, unless one of them is as lean. */
+/* Adds e after sums that are no slower, unless one of them takes as little memory. */
 static void push_efficient(struct list *l, struct entry e) {
     if (l->n && l->p[l->n - 1].t == e.t && e.m < l->p[l->n - 1].m)
         l->n--;
@@ -204,8 +204,8 @@ static void push_efficient(struct list *l, struct entry e) {
         push(l, e);
 }
 
-/* out = `with` and the sums of base[from..to) with one more option, as far as they may lead
- * below `best`. All are sorted by rising time and falling memory. */
+/* Merges `with` and the sums of base[from..to) with one more option into `out`, as far
+ * as they may lead below `best`. All are sorted by rising time and falling memory. */
 static void merge(const struct knap *k, struct list *out, const struct list *with,
                   const struct list *base, int64_t from, int option,
                   const struct rest *rest, double best) {
@@ -225,14 +225,15 @@ static void merge(const struct knap *k, struct list *out, const struct list *wit
         push_efficient(out, with->p[j++]);
 }
 
-/* The choice that ends in `leaf`, whose lists go up to order position n. */
+/* Collects the choice that ends in `leaf`, whose lists go up to order position n. */
 static void collect(struct knap *k, const struct list *all, int64_t leaf, int n) {
     memcpy(k->at, k->lp_at, (size_t)k->groups * sizeof *k->at);
     for (int i = n - 1; i >= 0; i--, leaf = all->p[leaf].parent)
         k->at[k->rest[i].group] = all->p[leaf].option;
 }
 
-/* A sum of the last list that is good enough with the relaxation's choice for the rest. */
+/* Returns a sum of the last list that is good enough with the relaxation's choice for
+ * the rest, or -1. */
 static int64_t find_enough(const struct knap *k, const struct list *all, int64_t from,
                            const struct rest *rest, double enough) {
     for (int64_t i = from; i < all->n; i++)
@@ -241,8 +242,9 @@ static int64_t find_enough(const struct knap *k, const struct list *all, int64_t
     return -1;
 }
 
-/* The optimum below `best` (strictly), or any that is enough; INFINITY if there is none, NAN
- * when the lists grow beyond all measure. at[] gets option indices. */
+/* Finds the optimum strictly below `best`, or any choice that is enough. Returns
+ * INFINITY if there is none, NAN when the lists grow too large. at[] gets option
+ * indices. */
 static double solve_lists(struct knap *k, const struct joint_problem *p, double best) {
     struct list all = {0}, one = {0}, two = {0};
     /* rounding of the bound must not drop an optimum that equals it */
@@ -286,7 +288,8 @@ struct point {
     double t, m;
 };
 
-/* Least time + lambda memory per node; `time` 0: least memory, then time. */
+/* Makes the choice of least time + lambda memory per node; with `time` 0 of least
+ * memory, then time. */
 static struct point choose(const struct joint_items *it, double sync, double y, double time,
                            double lambda) {
     struct point sum = {0};
@@ -308,10 +311,11 @@ static struct point choose(const struct joint_items *it, double sync, double y, 
     return sum;
 }
 
-/* Is there a choice within `capacity` and `limit`? 1, -1, or 0 where multipliers cannot say.
- * The multiplier is moved to where the lines of the last choice that fits and the last that
- * does not cross, which ends at the optimum of the relaxation after a few steps. *lambda is
- * a first guess, and what the next call may begin with. */
+/* Decides by multipliers whether there is a choice within `capacity` and `limit`.
+ * Returns 1, -1, or 0 where multipliers cannot tell. The multiplier moves to where the
+ * lines of the last choice that fits and of the last that does not cross, which ends at
+ * the optimum of the relaxation after a few steps. *lambda is a first guess, and
+ * afterwards a first guess for the next call. */
 static int try_multipliers(const struct joint_items *it, double sync, double y,
                            double capacity, double limit, double *lambda) {
     struct point lo = choose(it, sync, y, 1, 0), hi = {INFINITY, 0};
@@ -367,20 +371,20 @@ static struct joint_pick decide(struct knap *k, const struct joint_problem *p) {
     return (struct joint_pick){found, found <= k->enough ? k->lp : found};
 }
 
-/* All arrays in one piece. */
+/* Allocates all arrays in one piece. */
 static void *knap_init(struct knap *k, const struct joint_items *it) {
     size_t groups = (size_t)it->group.n, options = (size_t)it->items.n + 1;
     size_t bytes = options * (sizeof *k->opt + sizeof *k->steps) +
                    (groups + 1) * (sizeof *k->rest + 3 * sizeof *k->first);
-    char *room = mem_alloc(bytes);
+    char *scratch = mem_alloc(bytes);
     k->groups = (int)groups - 1;
-    k->opt = (struct option *)(void *)room;
+    k->opt = (struct option *)(void *)scratch;
     k->steps = (struct step *)(void *)(k->opt + options);
     k->rest = (struct rest *)(void *)(k->steps + options);
     k->first = (int *)(void *)(k->rest + groups + 1);
     k->lp_at = k->first + groups + 1;
     k->at = k->lp_at + groups + 1;
-    return room;
+    return scratch;
 }
 
 bool joint_fits(const struct joint_problem *p, struct joint_items *it, int d, int64_t y,
@@ -400,13 +404,13 @@ struct joint_pick joint_knapsack(const struct joint_problem *p,
                                  const struct joint_items *it, int d, int64_t y,
                                  double enough, double limit, int *picks) {
     struct knap k = {.capacity = p->capacity, .enough = enough * d, .limit = limit * d};
-    void *room = knap_init(&k, it);
+    void *scratch = knap_init(&k, it);
     make_options(&k, it, joint_sync_factor(p) * (d - 1), (double)y);
     struct joint_pick pick = decide(&k, p);
     for (int g = 0; g < k.groups && picks; g++)
         picks[g] = k.opt[k.at[g]].item;
     pick.time /= d;
     pick.bound /= d;
-    free(room);
+    free(scratch);
     return pick;
 }

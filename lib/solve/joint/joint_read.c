@@ -51,7 +51,7 @@ static int find_ends(struct reader *r, const struct joint_doc_edge *e, int *from
 
 static void add_edge(struct joint_problem *p, struct joint_edge **list, int *n, int node,
                      double bytes) {
-    if (!(*n & (*n - 1))) { /* room doubles at every power of two */
+    if (!(*n & (*n - 1))) { /* the array doubles at every power of two */
         struct joint_edge *more =
             arena_array(&p->arena, (size_t)(*n ? 2 * *n : 1), sizeof *more);
         memcpy(more, *list ? *list : more, (size_t)*n * sizeof *more);
@@ -73,7 +73,7 @@ static int add_edges(struct reader *r) {
     return 0;
 }
 
-/* Takes nodes without open predecessors away until none is left; what stays is a cycle. */
+/* Removes nodes without open predecessors until none is left; what stays is a cycle. */
 static int check_acyclic(const struct joint_problem *p, struct err *err) {
     int *open = mem_array((size_t)p->nodes, sizeof *open);
     int *ready = mem_array((size_t)p->nodes, sizeof *ready), n = 0, done = 0;
@@ -98,7 +98,7 @@ static int check_acyclic(const struct joint_problem *p, struct err *err) {
 
 /* ---- alternatives ---------------------------------------------------------------- */
 
-/* Sync bytes in the order of the edges: exactly the neighbours must be named. */
+/* Puts sync bytes in the order of the edges; exactly the neighbours must be named. */
 static int match_sync(struct reader *r, const char *key, const struct joint_sync *sync,
                       int named, const struct joint_edge *edges, int n, double **out) {
     *out = arena_array(&r->p->arena, (size_t)n + 1, sizeof **out);
@@ -137,7 +137,7 @@ static int add_choice(struct reader *r, const struct joint_alternative *a,
     return 0;
 }
 
-/* Choices by rising degree, those of one degree in the order of the document. */
+/* Adds choices by rising degree, those of one degree in the order of the document. */
 static int add_choices(struct reader *r, const struct joint_doc_node *from,
                        struct joint_node *node) {
     int n = 0;

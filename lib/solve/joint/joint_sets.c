@@ -33,7 +33,7 @@ static bool same_set(const void *sets, int64_t i, const void *set) {
     return !memcmp(x->bits + i * x->words, set, (size_t)x->words * sizeof *x->bits);
 }
 
-/* Keeps m->set unless it is there already. */
+/* Stores m->set unless it is there already. */
 static void keep(struct maker *m) {
     struct joint_sets *x = m->x;
     size_t bytes = (size_t)x->words * sizeof *x->bits;
@@ -55,7 +55,7 @@ static void flip(uint64_t *set, int v) {
     set[v >> 6] ^= UINT64_C(1) << (v & 63);
 }
 
-/* v may join s when all its successors are in. */
+/* Returns whether v may join s: all its successors must be in s. */
 static bool may_join(const struct joint_problem *p, const uint64_t *s, int v) {
     if (joint_has(s, v))
         return false;
@@ -65,7 +65,7 @@ static bool may_join(const struct joint_problem *p, const uint64_t *s, int v) {
     return true;
 }
 
-/* v may leave s when no predecessor is in. */
+/* Returns whether v may leave s: no predecessor may be in s. */
 static bool may_leave(const struct joint_problem *p, const uint64_t *s, int v) {
     if (!joint_has(s, v))
         return false;
@@ -89,7 +89,7 @@ static bool zero_choice(const struct joint_node *n, const struct joint_choice *c
            zero_bytes(n->in, c->fw, n->num_in) && zero_bytes(n->out, c->bw, n->num_out);
 }
 
-/* Does u pay nothing for its edge with v either? */
+/* Returns whether u, too, pays nothing for its edge with v. */
 static bool zero_end(const struct joint_problem *p, int u, int v) {
     const struct joint_node *n = &p->node[u];
     for (int c = n->first[0]; c < n->first[p->num_degrees]; c++) {
@@ -172,8 +172,8 @@ int joint_sets_all(struct joint_sets *x, const struct joint_problem *p, int64_t 
     return bad;
 }
 
-/* One node after the other into m->set, until it holds all of `goal`: `pick` says which of
- * the n that may join is next. */
+/* Adds one node after the other to m->set until it holds all of `goal`; `pick` chooses
+ * the next of the n that may join. */
 typedef int pick_fn(void *arg, int n);
 
 static void fill(struct maker *m, const uint64_t *goal, pick_fn *pick, void *arg) {
@@ -214,8 +214,8 @@ static int pick_any(void *arg, int n) {
     return (int)rng_below(arg, n);
 }
 
-/* The newest first follows chains to their beginning before it turns to others, the oldest
- * first goes along all of them at once. */
+/* Taking the newest first follows chains to their beginning before it turns to others;
+ * taking the oldest first advances along all of them at once. */
 void joint_sets_lines(struct joint_sets *x, const struct joint_problem *p) {
     struct maker m;
     maker_init(&m, x, p);
@@ -229,7 +229,7 @@ void joint_sets_lines(struct joint_sets *x, const struct joint_problem *p) {
     maker_release(&m);
 }
 
-/* A random node joins or leaves m->set; nothing happens when it cannot. */
+/* Lets a random node join or leave m->set; nothing happens when it cannot. */
 static void stir(struct maker *m, struct rng *r) {
     const struct joint_problem *p = m->p;
     for (int tries = 0; tries < 4 * p->nodes; tries++) {
@@ -248,7 +248,7 @@ void joint_sets_near(struct joint_sets *x, const struct joint_problem *p,
     struct maker m;
     struct rng r = {.seed = rng_bits(seed, 41, round)};
     maker_init(&m, x, p);
-    for (int way = 0; way < 4; way++) {
+    for (int order = 0; order < 4; order++) {
         memset(m.set, 0, (size_t)x->words * sizeof *m.set);
         for (int i = 1; i < n; i++)
             fill(&m, chain + (int64_t)i * x->words, pick_any, &r);

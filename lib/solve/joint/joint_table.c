@@ -23,7 +23,7 @@ static int position(const struct joint_edge *list, int n, int node) {
     return at;
 }
 
-/* Seconds that v pays for its edge i, at least; `in`: an incoming edge. */
+/* Returns the seconds that v pays at least for its edge i; `in`: an incoming edge. */
 static double edge_seconds(const struct joint_problem *p, int v, int g, int i, bool in) {
     const struct joint_node *n = &p->node[v];
     double least = INFINITY;
@@ -53,7 +53,8 @@ static void make_edges(struct joint_table *t, double cap) {
 
 /* ---- least costs of nodes ---------------------------------------------------------- */
 
-/* The least of every amount, on its own; a node that cannot run at g counts as the caps. */
+/* Computes the least of every amount on its own; a node that cannot run at g counts as
+ * the caps. */
 static struct joint_row node_row(const struct joint_problem *p, int v, int g,
                                  struct joint_row cap) {
     const struct joint_node *n = &p->node[v];
@@ -137,8 +138,8 @@ static int count(const uint64_t *set, int words) {
     return n;
 }
 
-/* Sums in one order of nodes rise with the set in spite of rounding, so a set comes after
- * those that it contains. */
+/* Sorts sets by sums, which rise with the set in spite of rounding if nodes are added in
+ * one order: a set comes after those that it contains. */
 static void sort_sets(struct joint_table *t, struct joint_sets *x) {
     struct place *order = mem_array((size_t)x->n, sizeof *order);
     for (int i = 0; i < x->n; i++) {
@@ -188,7 +189,7 @@ static void make_rest(struct joint_table *t) {
         }
 }
 
-/* No stage takes longer than all alternatives and edges together. */
+/* Returns a time that no stage exceeds: all alternatives and edges together. */
 static double longest(const struct joint_problem *p) {
     double time = 0;
     for (int v = 0; v < p->nodes; v++) {

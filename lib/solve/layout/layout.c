@@ -1,9 +1,7 @@
-/* layout.c - the layout solver: reduce, bound, search, and check the answer.
- *
- * Whatever is left after the reductions goes the first of these ways that ends: elimination
- * (no memory rows left, narrow), branch and bound (small), and batches of bounds and neighbourhoods
- * until the time is up.
- */
+/* layout.c - the layout solver: reduce, bound, search, and check the answer. What is
+ * left after the reductions goes to the first of these methods that finishes:
+ * elimination (no memory rows, small tables), branch and bound (small), and batches that
+ * improve bound and choice until the time is up. */
 #include "solve/layout/layout.h"
 
 #include "common/mem.h"
@@ -18,7 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Shares of the time budget after which these give way to what finds an answer soon. */
+/* Fractions of the time budget after which these steps give way to those that find an
+ * answer soon. */
 #define REDUCTION   0.4
 #define ELIMINATION 0.6
 
@@ -49,7 +48,7 @@ struct result {
     enum layout_proof proof;
 };
 
-/* Branch and bound alone: enough for small problems. */
+/* Solves by branch and bound alone, which is enough for small problems. */
 static void solve_small(struct layout_core *c, const struct solve_limits *limits,
                         double deadline_s, int64_t max_nodes, struct result *r) {
     struct layout_search s = {.core = c,
@@ -123,7 +122,7 @@ static void solve_core(struct layout_core *c, const struct solve_limits *limits,
         solve_large(c, limits, deadline_s, r);
 }
 
-/* Strategies of the nodes, looked at by the evaluator. */
+/* Fills in the strategies of the nodes and what the evaluator finds about them. */
 static int fill_answer(struct layout_answer *a, const struct layout_core *c,
                        const struct result *r, struct err *err) {
     a->choice = mem_array((size_t)c->p->n_nodes + 1, sizeof *a->choice);

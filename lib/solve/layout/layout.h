@@ -90,8 +90,8 @@ void layout_problem_release(struct layout_problem *p);
 /* Checks sizes, ids, signs and sums of a problem; layout_solve begins with it. */
 int layout_validate(const struct layout_problem *p, struct err *err);
 
-/* Solves. Fills *a (release it) and returns 0. EXIT_NO when no choice is
- * within the limit or all use forbidden costs, or none was found in time; EXIT_SYSTEM when
+/* Solves the problem, fills *a (release it) and returns 0. EXIT_NO when no choice is
+ * within the limit, all use forbidden costs, or none was found in time; EXIT_SYSTEM when
  * memory is short. */
 int layout_solve(const struct layout_problem *p, const struct solve_limits *limits,
                  struct layout_answer *a, struct err *err);

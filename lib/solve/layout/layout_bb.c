@@ -57,7 +57,8 @@ static int count_alive(const struct bb *b, int i) {
     return n;
 }
 
-/* Values without a partner across edge s go. -1 when a variable has none left. */
+/* Removes values without a partner across edge s. Returns -1 when a variable has none
+ * left. */
 static int spread_edge(struct bb *b, int s, bool *changed) {
     int u = b->d.eu[s], v = b->d.ev[s], ku = b->d.k[u], kv = b->d.k[v], left = 0;
     const int64_t *w = b->d.w[s];
@@ -97,7 +98,8 @@ static int64_t least_use(const struct bb *b, int i, const struct layout_seg *g) 
     return least;
 }
 
-/* Rows: what all living values use is used; values beyond what is left go. */
+/* Removes values that use more of a row than is left when every other variable uses its
+ * least. */
 static int spread_rows(struct bb *b, bool *changed) {
     layout_rows_reset(&b->rows, b->d.c->cap);
     for (int i = 0; i < b->d.n; i++) {
@@ -137,7 +139,7 @@ static int propagate(struct bb *b) {
     return 0;
 }
 
-/* The state's choice becomes the best if it is cheaper. */
+/* Makes the state's choice the best one if it is cheaper. */
 static void offer(struct bb *b) {
     if (b->state.value >= b->s->upper)
         return;
@@ -154,7 +156,7 @@ static void build(struct bb *b) {
     offer(b);
 }
 
-/* Values whose bound reaches upper go. */
+/* Removes values whose bound reaches the upper bound. */
 static bool fix(struct bb *b) {
     int64_t room = b->s->upper - b->unit - b->d.bound;
     bool any = false;
@@ -168,7 +170,7 @@ static bool fix(struct bb *b) {
     return any;
 }
 
-/* How far edge s is from its least at the present values of both ends. */
+/* Returns how much edge s costs above its least at the present values of both ends. */
 static int64_t disagreement(const struct bb *b, int s) {
     const struct layout_dual *d = &b->d;
     int u = d->eu[s], v = d->ev[s], kv = d->k[v];
@@ -184,22 +186,23 @@ static int64_t disagreement(const struct bb *b, int s) {
     return x > LAYOUT_INF / 1024 ? LAYOUT_INF / 1024 : x;
 }
 
-/* By how much the memory price differs between the values of i that cost about the same. */
+/* Returns by how much the charge for memory differs among the values of i that cost
+ * about the same. */
 static int64_t memory_doubt(const struct bb *b, int i) {
     const struct layout_dual *d = &b->d;
     int64_t lo = INT64_MAX, hi = INT64_MIN;
     for (int a = 0; a < d->k[i]; a++) {
         if (!alive(b, i, a))
             continue;
-        int64_t price = d->theta[d->off[i] + a] - d->cost[d->off[i] + a];
-        lo = price < lo ? price : lo;
-        hi = price > hi ? price : hi;
+        int64_t charge = d->theta[d->off[i] + a] - d->cost[d->off[i] + a];
+        lo = charge < lo ? charge : lo;
+        hi = charge > hi ? charge : hi;
     }
     int64_t x = hi - lo;
     return x > LAYOUT_INF / 1024 ? LAYOUT_INF / 1024 : x;
 }
 
-/* The variable to branch on, -1 when all are decided. */
+/* Returns the variable to branch on, or -1 when all are decided. */
 static int doubtful(struct bb *b) {
     int best = -1;
     double most = -1;
@@ -231,14 +234,14 @@ static bool out_of_budget(struct bb *b) {
     return b->stop;
 }
 
-/* Bounds the node; -1 when nothing cheaper than upper is in it. */
+/* Bounds the node. Returns -1 when it holds nothing cheaper than the upper bound. */
 static int bound_node(struct bb *b, int rounds, int64_t *bound) {
-    for (int turn = 0; turn < 3; turn++) {
+    for (int round = 0; round < 3; round++) {
         if (propagate(b) < 0)
             return -1;
         b->d.best = INT64_MIN;
         b->d.stuck = 0;
-        b->d.step = b->s->nodes == 1 && turn == 0 ? 1 : 0.2;
+        b->d.step = b->s->nodes == 1 && round == 0 ? 1 : 0.2;
         layout_dual_run(&b->d, rounds, b->s->upper, b->s->deadline_s);
         *bound = b->d.best > *bound ? b->d.best : *bound;
         if (*bound > b->s->upper - b->unit)

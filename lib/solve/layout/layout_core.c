@@ -16,7 +16,8 @@
 
 /* ---- matrices ---------------------------------------------------------------------- */
 
-/* Parts of one core are made and changed by several threads. */
+/* A matrix counts its users atomically, because several threads make and change parts of
+ * one core. */
 struct matrix {
     _Atomic int64_t refs;
     int64_t w[];
@@ -59,7 +60,7 @@ struct event {
     bool begins;
 };
 
-/* Ends first, then beginnings. */
+/* Sorts events by time, ends before beginnings. */
 static int by_time(const void *pa, const void *pb) {
     const struct event *a = pa, *b = pb;
     if (a->t != b->t)
@@ -80,7 +81,7 @@ static void use_range(const struct layout_problem *p, int32_t i, int64_t *least,
     }
 }
 
-/* The events of the lives that can use anything. */
+/* Collects the events of all lives that can use anything. */
 static struct event *collect(const struct layout_problem *p, int64_t *n) {
     struct event *ev = mem_array((size_t)p->n_live * 2 + 1, sizeof *ev);
     *n = 0;
@@ -196,7 +197,8 @@ static bool same_entry(const void *entries, int64_t i, const void *key) {
     return a->entry == b->entry && a->n == b->n;
 }
 
-/* The matrix of edge e, which is that of an earlier edge if the problem says so. */
+/* Returns the matrix of edge e, which is that of an earlier edge where the problem says
+ * so. */
 static int64_t *pooled_matrix(struct pool *pool, const struct layout_problem *p, int64_t e,
                               int64_t n) {
     struct pooled m = {p->entry[e], n, NULL};
@@ -303,7 +305,7 @@ int64_t layout_core_value(const struct layout_core *c, const int *x) {
     return sum;
 }
 
-/* The most that the variables and edges of a core can cost. */
+/* Returns the most that the variables and edges of a core can cost. */
 static double most_cost(const struct layout_core *c) {
     double sum = (double)c->base;
     for (int i = 0; i < c->n_vars; i++) {
@@ -339,7 +341,7 @@ static bool same_matrix(const void *entries, int64_t i, const void *key) {
            (a->n == b->n && memcmp(a->w, b->w, (size_t)a->n * sizeof *a->w) == 0);
 }
 
-/* Matrices that are equal become one. */
+/* Lets edges with equal matrices share one. */
 static void share_equals(struct layout_core *c, struct equals *all) {
     struct hashtable seen = {0};
     for (int e = 0; e < c->n_edges; e++) {

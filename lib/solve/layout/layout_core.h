@@ -19,7 +19,7 @@
 #include "common/progress.h"
 #include "solve/layout/layout.h"
 
-/* Of forbidden entries; sums of three do not overflow. */
+/* The cost of forbidden entries; a sum of three of them does not overflow. */
 #define LAYOUT_INF (INT64_C(1) << 60)
 
 struct layout_seg {
@@ -40,7 +40,7 @@ struct layout_var {
     ARR(struct layout_pick) pick;
 };
 
-/* Matrices are counted: edges have one in common until one of them changes it. */
+/* Edges share a matrix, which counts its users, until one of them changes it. */
 struct layout_edge {
     int u, v;   /* variables; u = -1: gone */
     int64_t *w; /* (k_u, k_v) of layout_matrix_new */
@@ -48,7 +48,8 @@ struct layout_edge {
 int64_t *layout_matrix_new(size_t n); /* zeroed */
 int64_t *layout_matrix_share(int64_t *w);
 void layout_matrix_drop(int64_t *w); /* NULL: nothing */
-/* The matrix for one who changes it: w, or a copy of its n entries in place of w. */
+/* Returns a matrix that the caller may change: w if it has no other user, otherwise a
+ * copy of its n entries. */
 int64_t *layout_matrix_own(int64_t *w, size_t n);
 
 struct layout_core {
@@ -72,7 +73,7 @@ int layout_core_build(struct layout_core *c, const struct layout_problem *p,
                       struct err *err);
 void layout_core_release(struct layout_core *c);
 
-/* EXIT_NO: what every choice uses at this row is above the limit. */
+/* Fails with EXIT_NO: every choice uses more than the limit at this row. */
 int layout_core_no_room(const struct layout_core *c, int row, struct err *err);
 
 #define LAYOUT_INTERRUPTED "interrupted before there was an answer"
@@ -81,25 +82,27 @@ int layout_core_no_room(const struct layout_core *c, int row, struct err *err);
  * left with a partner across each edge. EXIT_NO when it has no answer, or when interrupted. */
 int layout_core_reduce(struct layout_core *c, struct err *err);
 
-/* Takes in turns rows away that cannot bind or that another row implies, and what
- * layout_core_reduce can, until nothing changes. EXIT_NO when the problem has no answer. */
+/* Alternates between dropping rows that cannot bind, or that another row implies, and
+ * layout_core_reduce, until nothing changes. EXIT_NO when the problem has no answer. */
 int layout_core_shrink(struct layout_core *c, struct err *err);
 
-/* Value of x over all variables (scaled), LAYOUT_INF if it uses a forbidden entry. */
+/* Returns the scaled cost of x over all variables, or LAYOUT_INF if it uses a forbidden
+ * entry. */
 int64_t layout_core_value(const struct layout_core *c, const int *x);
 
-/* Multiplies all costs by a power of two, as large as leaves room for sums. Only once. */
+/* Multiplies all costs by the largest power of two that leaves sums below LAYOUT_INF.
+ * Call it only once. */
 void layout_core_scale(struct layout_core *c);
 
-/* Strategies of all nodes from the values of the variables. */
+/* Derives the strategies of all nodes from the values of the variables. */
 void layout_core_choice(const struct layout_core *c, const int *x, int32_t *choice);
 
-/* Has the deadline come (now_s(); 0 = none), or an interrupt? */
+/* Returns whether the deadline (now_s(); 0 = none) or an interrupt has come. */
 static inline bool layout_time_up(double deadline_s) {
     return interrupted() || (deadline_s > 0 && now_s() > deadline_s);
 }
 
-/* The other end of edge e. */
+/* Returns the other end of edge e. */
 static inline int layout_other(const struct layout_edge *e, int i) {
     return e->u == i ? e->v : e->u;
 }

@@ -39,7 +39,7 @@ static void reserve(struct dive *v, int i, const bool *before, const bool *after
     }
 }
 
-/* The possible values of i become v->narrow. */
+/* Makes v->narrow the possible values of i. */
 static void set_mask(struct dive *v, int i) {
     bool *mask = v->mask + v->d->off[i];
     int k = v->d->k[i];
@@ -61,8 +61,8 @@ static void undo(struct dive *v) {
     }
 }
 
-/* Narrows the other end of edge e to the partners of value a of i. False if none is left.
- */
+/* Restricts the other end of edge e to the partners of value a of i. Returns false if
+ * none is left. */
 static bool look_ahead(struct dive *v, int e, int i, int a) {
     const struct layout_dual *d = v->d;
     bool row = d->eu[e] == i;
@@ -147,7 +147,7 @@ static bool decide(struct dive *v, int i) {
     return false;
 }
 
-/* Heavy variables first, else in the order of the sweeps. */
+/* Orders heavy variables first, and all others as in the sweeps. */
 static void set_order(struct dive *v) {
     int n = 0, most = 0;
     for (int i = 0; i < v->d->n; i++)

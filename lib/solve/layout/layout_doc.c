@@ -18,7 +18,7 @@ struct place {
     enum layout_table_form form;
 };
 
-/* Takes the value of a key that is in the list, skips any other. */
+/* Reads the value of a key that is in the list, and skips any other. */
 static int take_place(struct json_stream *s, const struct place *list, const char *key,
                       struct layout_doc *d, struct err *err) {
     for (; list->key; list++)
@@ -85,7 +85,8 @@ static int take_members(struct json_stream *s, struct layout_doc *d, struct err 
     return more;
 }
 
-/* What stands inside of "problem", or the name of the problem that the document is. */
+/* Reads the object inside "problem", or the name of the problem that the document is
+ * about. */
 static int take_problem(struct json_stream *s, int type, struct layout_doc *d,
                         struct err *err) {
     if (type == JSON_OBJECT)

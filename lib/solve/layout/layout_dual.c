@@ -118,7 +118,7 @@ void layout_dual_init(struct layout_dual *d, struct layout_core *c) {
     d->best_lambda = mem_array(rows, sizeof *d->best_lambda);
     d->grad = mem_array(rows, sizeof *d->grad);
     d->square = mem_array(rows, sizeof *d->square);
-    d->price = mem_array(rows, sizeof *d->price);
+    d->lambda_sum = mem_array(rows, sizeof *d->lambda_sum);
     d->use = mem_array(rows, sizeof *d->use);
     for (int r = 0; r < c->n_rows; r++)
         d->lambda[r] = d->best_lambda[r] = c->lambda[r];
@@ -128,18 +128,19 @@ void layout_dual_release(struct layout_dual *d) {
     for (int s = 0; s < d->m; s++)
         free(d->owned[s]);
     free(d->kept);
-    void *all[] = {d->var,   d->index,       d->k,     d->off,  d->cost,   d->theta,
-                   d->hat,   d->edge,        d->eu,    d->ev,   d->w,      d->owned,
-                   d->to_u,  d->to_v,        d->msg,   d->fwd,  d->bwd,    d->fwd_e,
-                   d->bwd_e, d->lambda,      d->price, d->grad, d->square, d->use,
+    void *all[] = {d->var,   d->index,       d->k,          d->off,  d->cost,   d->theta,
+                   d->hat,   d->edge,        d->eu,         d->ev,   d->w,      d->owned,
+                   d->to_u,  d->to_v,        d->msg,        d->fwd,  d->bwd,    d->fwd_e,
+                   d->bwd_e, d->lambda,      d->lambda_sum, d->grad, d->square, d->use,
                    d->x,     d->best_lambda, d->tmp};
     for (size_t s = 0; s < sizeof all / sizeof *all; s++)
         free(all[s]);
     *d = (struct layout_dual){0};
 }
 
-/* Sums of the multipliers are kept so small that use times price cannot overflow. */
-static void set_prices(struct layout_dual *d) {
+/* Keeps the sums of the multipliers so small that their product with a usage cannot
+ * overflow. */
+static void set_lambda_sums(struct layout_dual *d) {
     double sum = 0, most = (double)(LAYOUT_INF / 64);
     double room = most / (1 + (double)(d->c->p->usage_limit));
     for (int r = 0; r < d->c->n_rows; r++) {
@@ -150,22 +151,22 @@ static void set_prices(struct layout_dual *d) {
             if (d->lambda[r] < 0)
                 d->lambda[r] = 0;
         }
-        d->price[r + 1] = llround(sum);
+        d->lambda_sum[r + 1] = llround(sum);
     }
 }
 
 /* Sets theta from cost and lambda. */
 static void set_theta(struct layout_dual *d) {
-    set_prices(d);
+    set_lambda_sums(d);
     for (int i = 0; i < d->n; i++) {
         const struct layout_var *v = &d->c->var[d->var[i]];
         int64_t *t = d->theta + d->off[i];
         memcpy(t, d->cost + d->off[i], (size_t)d->k[i] * sizeof *t);
         for (int64_t s = 0; s < v->seg.n; s++) {
             const struct layout_seg *g = &v->seg.p[s];
-            int64_t price = d->price[g->hi] - d->price[g->lo];
-            for (int a = 0; price && a < d->k[i]; a++)
-                t[a] += g->use[a] * price;
+            int64_t lambda_sum = d->lambda_sum[g->hi] - d->lambda_sum[g->lo];
+            for (int a = 0; lambda_sum && a < d->k[i]; a++)
+                t[a] += g->use[a] * lambda_sum;
         }
         for (int a = 0; a < d->k[i]; a++)
             if (d->cost[d->off[i] + a] >= LAYOUT_INF)
@@ -240,8 +241,8 @@ static void push_up(int64_t *restrict out, const int64_t *restrict p,
     }
 }
 
-/* Sends along edge s away from i, forward (i is eu) or backward. Returns what was levelled.
- */
+/* Sends a message along edge s away from i, forward (i is eu) or backward. Returns what
+ * was levelled. */
 static int64_t send(struct layout_dual *d, int s, int i, int64_t parts, bool forward) {
     int j = forward ? d->ev[s] : d->eu[s], ki = d->k[i], kj = d->k[j];
     const int64_t *h = d->hat + d->off[i];
@@ -256,7 +257,7 @@ static int64_t send(struct layout_dual *d, int s, int i, int64_t parts, bool for
     return level(out, d->cost + d->off[j], kj);
 }
 
-/* What of hat stays at variable i when `sent` shares of `parts` were sent. */
+/* Returns what stays of hat at variable i when `sent` of its `parts` were sent. */
 static int64_t rest(const struct layout_dual *d, int i, int64_t parts, int64_t sent) {
     const int64_t *h = d->hat + d->off[i];
     int64_t least = LAYOUT_INF;
@@ -274,15 +275,15 @@ static int64_t parts_of(const struct layout_dual *d, int i) {
     return f > b ? f : b > 0 ? b : 1;
 }
 
-/* What the multipliers pay for the capacity. */
+/* Returns the capacity of all rows, weighted with the multipliers. */
 static int64_t capacity_price(const struct layout_dual *d) {
     int64_t sum = 0;
     for (int r = 0; r < d->c->n_rows; r++)
-        sum += d->c->cap[r] * (d->price[r + 1] - d->price[r]);
+        sum += d->c->cap[r] * (d->lambda_sum[r + 1] - d->lambda_sum[r]);
     return sum;
 }
 
-/* One sweep each way at the present multipliers. Returns the bound. */
+/* Sweeps once each way at the present multipliers. Returns the bound. */
 static int64_t sweep(struct layout_dual *d) {
     for (int i = 0; i < d->n; i++) {
         gather(d, i);
@@ -317,7 +318,7 @@ static void count_use(struct layout_dual *d) {
         d->use[r + 1] += d->use[r];
 }
 
-/* Averages of the violations and of their squares. Returns the largest square. */
+/* Averages the violations and their squares. Returns the largest average square. */
 static double average(struct layout_dual *d) {
     double most = 0;
     count_use(d);
@@ -337,9 +338,10 @@ double layout_dual_gap(const struct layout_dual *d, int64_t upper) {
     return gap < least ? least : gap > most ? most : gap;
 }
 
-/* One step along the averaged violations, each measured by its own size (as RMSProp does:
- * rows that swing widely would otherwise set the pace of all). */
-static void move_prices(struct layout_dual *d, int64_t upper) {
+/* Moves the multipliers one step along the averaged violations, each scaled by its own
+ * average size as in RMSProp: rows that swing widely would otherwise set the pace of
+ * all. */
+static void move_multipliers(struct layout_dual *d, int64_t upper) {
     double floor = 0.1 * sqrt(average(d)) + 1, rise = 0;
     for (int r = 0; r < d->c->n_rows; r++)
         if (d->lambda[r] > 0 || d->grad[r] > 0)
@@ -358,7 +360,7 @@ int64_t layout_dual_sweep(struct layout_dual *d) {
     return sweep(d);
 }
 
-void layout_dual_price(struct layout_dual *d, double factor, int sweeps) {
+void layout_dual_scale(struct layout_dual *d, double factor, int sweeps) {
     if (!d->kept) {
         d->kept = mem_array((size_t)d->n_msg + 1, sizeof *d->kept);
         memcpy(d->kept, d->msg, (size_t)d->n_msg * sizeof *d->kept);
@@ -407,14 +409,14 @@ int64_t layout_dual_run(struct layout_dual *d, int rounds, int64_t upper,
         if (d->bound >= upper || layout_time_up(deadline_s) || d->step < 1e-5)
             break;
         if (d->c->n_rows)
-            move_prices(d, upper);
+            move_multipliers(d, upper);
     }
     if (!layout_time_up(deadline_s)) /* else nobody goes on from here */
         layout_dual_settle(d);
     return d->best;
 }
 
-/* What stays at (i, a) after the last sweep, less the least of it. */
+/* Computes what stays at (i, a) after the last sweep, less the least of it. */
 static void rests(const struct layout_dual *d, int i, int64_t *out) {
     const int64_t *h = d->hat + d->off[i];
     int64_t parts = parts_of(d, i), sent = d->bwd[i + 1] - d->bwd[i];
@@ -424,9 +426,9 @@ static void rests(const struct layout_dual *d, int i, int64_t *out) {
             h[a] >= LAYOUT_INF ? LAYOUT_INF : h[a] - sent * floor_div(h[a], parts) - least;
 }
 
-/* Edge s after the last sweep: its cost less both messages, plus the share that eu's
- * message took along. share must hold hat / parts of ev; returns the least over all
- * entries. */
+/* Computes the matrix of edge s after the last sweep: its cost less both messages, plus
+ * the share that eu's message took along. share must hold hat / parts of ev. Returns the
+ * least over all entries. */
 static int64_t edge_share(struct layout_dual *d, int s, int64_t *share) {
     int v = d->ev[s], kv = d->k[v], ku = d->k[d->eu[s]];
     int64_t parts = parts_of(d, v), least = 2 * LAYOUT_INF;

@@ -36,17 +36,17 @@ struct layout_dual {
     int64_t *to_u, *to_v; /* (m) offsets of the messages into msg */
     int64_t *msg;
     int64_t n_msg;
-    int64_t *kept; /* (n_msg) the messages before layout_dual_price, NULL = as they are */
+    int64_t *kept; /* (n_msg) the messages before layout_dual_scale, NULL = as they are */
     int64_t *fwd, *bwd; /* (n + 1) CSR of the edges to later and to earlier variables */
     int *fwd_e, *bwd_e;
-    double *lambda; /* (n_rows) */
-    int64_t *price; /* (n_rows + 1) prefix sums of lambda, whole numbers */
-    double *grad;   /* (n_rows) averaged use less capacity */
+    double *lambda;      /* (n_rows) */
+    int64_t *lambda_sum; /* (n_rows + 1) prefix sums of lambda, whole numbers */
+    double *grad;        /* (n_rows) averaged use less capacity */
     double *square; /* (n_rows) averaged squares of it, where the multiplier can move */
     int64_t *use;   /* (n_rows + 1) of x */
     int *x;         /* (n) */
     int64_t bound;  /* of the last sweep; LAYOUT_INF = no answer */
-    int64_t best;   /* best so far */
+    int64_t best;   /* the best bound so far */
     double *best_lambda;
     double step;   /* relative step length */
     double smooth; /* share of the old direction in the next one */
@@ -57,22 +57,24 @@ struct layout_dual {
 void layout_dual_init(struct layout_dual *d, struct layout_core *c);
 void layout_dual_release(struct layout_dual *d);
 
-/* Up to `rounds` of: price, sweep forward and back, move the multipliers. Stops early once
- * the bound reaches upper, at the deadline (now_s; 0 = none) or when steps no longer help.
- * Ends with a sweep at the best multipliers, which it leaves in the core. Returns the best
- * bound. */
+/* Runs up to `rounds` rounds: price usages by the multipliers, sweep forward and back,
+ * move the multipliers. Stops early once the bound reaches `upper`, at the deadline
+ * (now_s; 0 = none) or when steps no longer help. Ends with a sweep at the best
+ * multipliers, which it leaves in the core. Returns the best bound. */
 int64_t layout_dual_run(struct layout_dual *d, int rounds, int64_t upper,
                         double deadline_s);
 
-/* One sweep each way at the present multipliers and costs. Returns the bound. */
+/* Sweeps once each way at the present multipliers and costs. Returns the bound. */
 int64_t layout_dual_sweep(struct layout_dual *d);
 
-/* Sweeps with the best multipliers times a factor: above 1, choices leave more memory free. */
-void layout_dual_price(struct layout_dual *d, double factor, int sweeps);
-/* Back to the best multipliers, with messages and bound to match. */
+/* Sweeps with the best multipliers times a factor. Above 1, choices leave more memory
+ * free. */
+void layout_dual_scale(struct layout_dual *d, double factor, int sweeps);
+/* Returns to the best multipliers, with messages and bound to match. */
 void layout_dual_settle(struct layout_dual *d);
 
-/* What steps of the multipliers are measured by: upper less the bound, within limits. */
+/* Returns the gap between `upper` and the bound, within limits, of which steps of the
+ * multipliers are a fraction. */
 double layout_dual_gap(const struct layout_dual *d, int64_t upper);
 
 /* extra[off[i] + a] = by how much the bound of the last sweep rises when i takes value a.

@@ -50,8 +50,8 @@ static double table_size(const struct layout_core *c, const ints *next) {
     return size;
 }
 
-/* Variables by the size of the table that each would leave, least first; entries whose size
- * has changed since are passed over. */
+/* The variables by the size of the table that each would leave, least first. Entries
+ * whose size has changed since are skipped. */
 struct waiting {
     struct wait {
         double size;
@@ -87,7 +87,8 @@ static struct wait take_least(struct waiting *h) {
     return least;
 }
 
-/* Finds an order; false if some table would be larger than `most`. */
+/* Finds an order of elimination. Returns false if some table would be larger than
+ * `most`. */
 static bool plan_order(struct elim *e, double most) {
     const struct layout_core *c = e->c;
     ints *next = mem_array((size_t)c->n_vars + 1, sizeof *next);
@@ -147,7 +148,7 @@ static void add_table(struct elim *e, int n, const int *var, const int64_t *w,
     arr_push(&e->tables, t);
 }
 
-/* Offset of the values x in t. */
+/* Returns the index of the values x in t. */
 static int64_t offset(const struct elim *e, const struct table *t, const int *x) {
     int64_t at = 0;
     for (int s = 0; s < t->n; s++)
@@ -155,7 +156,8 @@ static int64_t offset(const struct elim *e, const struct table *t, const int *x)
     return at;
 }
 
-/* Least of all waiting tables over the values of i, the others as in x; *arg = where. */
+/* Returns the least sum of all waiting tables over the values of i, with the others as
+ * in x; *arg is the value. */
 static int64_t least_over(const struct elim *e, int i, int *x, int *arg) {
     int64_t best = LAYOUT_INF;
     *arg = 0;

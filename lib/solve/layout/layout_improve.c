@@ -17,31 +17,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define JOBS       48                      /* neighbourhoods per batch */
-#define KERNELS    2                       /* per batch: around the choice, with a target */
-#define MIX        (1 + KERNELS)           /* the first job of the mix ... */
-#define FIRST      (MIX + LAYOUT_MIX_JOBS) /* ... and the first neighbourhood */
-#define MOST_JOBS  192
-#define FEWER      3    /* times that their number is halved where they find nothing */
-#define SEARCHED   8000 /* values up to which branch and bound is tried early */
-#define KINDS      6
-#define SHORT      3e-4 /* steps of the dual that begin again ... */
-#define AFRESH     0.05 /* ... with this */
-#define CAUGHT     4    /* batches without progress after which messages begin again */
-#define NEAR       0.2  /* gap from which on kernels are searched */
-#define FIRST_VARS 400  /* of a kernel at first ... */
-#define MOST_VARS  1500
-#define ROUNDS     60   /* of the dual in a batch ... */
-#define MORE       180  /* ... where it makes its way, but no longer in leaps */
-#define SLOW       5e-4 /* rise of the bound in a batch below which a tree does better ... */
-#define TREE       400  /* ... its sweeps at most, */
-#define SAPLING    50   /* and at least */
-#define ANY_PRICES 2    /* choices per batch at prices drawn at random ... */
-#define DEAREST    0.3  /* ... up to so much above the multipliers */
+#define JOBS           48            /* neighbourhoods per batch */
+#define KERNELS        2             /* per batch: around the choice, with a target */
+#define MIX            (1 + KERNELS) /* the first job of the mix ... */
+#define FIRST          (MIX + LAYOUT_MIX_JOBS) /* ... and the first neighbourhood */
+#define MOST_JOBS      192
+#define FEWER          3    /* times that their number is halved where they find nothing */
+#define SEARCHED       8000 /* values up to which branch and bound is tried early */
+#define KINDS          6
+#define SHORT          3e-4 /* steps of the dual that begin again ... */
+#define AFRESH         0.05 /* ... with this */
+#define CAUGHT         4    /* batches without progress after which messages begin again */
+#define NEAR           0.2  /* gap from which on kernels are searched */
+#define FIRST_VARS     400  /* of a kernel at first ... */
+#define MOST_VARS      1500
+#define ROUNDS         60  /* of the dual in a batch ... */
+#define MORE           180 /* ... where it makes its way, but no longer in leaps */
+#define SLOW           5e-4 /* rise of the bound in a batch below which a tree does better ... */
+#define TREE           400 /* ... its sweeps at most, */
+#define SAPLING        50  /* and at least */
+#define RANDOM_FACTORS 2   /* choices per batch at prices drawn at random ... */
+#define MOST_EXTRA     0.3 /* ... up to so much above the multipliers */
 
-/* Prices that leave room: what is decided first would otherwise take all that is left. */
-static const double dearer[] = {1, 1.01, 1.03, 1.06, 1.1, 1.2, 1.4, 2, 4};
-#define PRICES ((int)(sizeof dearer / sizeof *dearer))
+/* Factors of the multipliers at which choices are built. Above 1 they leave memory free,
+ * which is otherwise used up by the variables that are decided first. */
+static const double factors[] = {1, 1.01, 1.03, 1.06, 1.1, 1.2, 1.4, 2, 4};
+#define FACTORS ((int)(sizeof factors / sizeof *factors))
 
 struct bounder {
     struct layout_core tight; /* what may still be cheaper than the present choice */
@@ -62,8 +63,8 @@ struct bounder {
     bool found;
     bool rising;      /* the bound is still far from where it will end */
     bool slow;        /* the dual hardly gets on, and is where it has come to */
-    int dear;         /* in `dearer`: with which the best choice came */
-    int turns;        /* of the dual so far */
+    int factor;       /* in `factors`: with which the best choice came */
+    int calls;        /* of the dual so far */
     int64_t paced_by; /* the choice's value when steps were last measured */
     struct layout_kernel kernels[KERNELS]; /* for the next batch */
     double open[KERNELS];                  /* variables that they are to have */
@@ -83,7 +84,7 @@ struct batch {
     double most_size; /* half of all variables, 500 at most */
     int barren;       /* batches in a row in which neighbourhoods found nothing */
     uint64_t count;   /* of jobs so far */
-    int turn;
+    int batch_number;
     int n_jobs;
     int next;      /* job to be taken: the bound, kernels, swings, neighbourhoods */
     double *lent;  /* (core.n_rows) multipliers for the next batch */
@@ -116,7 +117,8 @@ static void keep_choice(struct bounder *b, const int *x, int64_t value) {
     b->found = true;
 }
 
-/* Forbids what cannot be in a cheaper choice; starts afresh if that was much. */
+/* Forbids what cannot be in a cheaper choice. If that reduces the copy, the dual starts
+ * afresh. */
 static void tighten(struct batch *t) {
     struct bounder *b = &t->b;
     int64_t values = b->d.off[b->d.n];
@@ -136,8 +138,8 @@ static void tighten(struct batch *t) {
                  (long long)values);
 }
 
-/* Where the present choice costs more than the bound says it must. Returns the share of
- * values that no cheaper choice uses. */
+/* Finds where the present choice costs more than the bound says it must. Returns the
+ * fraction of values that no cheaper choice uses. */
 static double set_doubt(struct batch *t) {
     struct bounder *b = &t->b;
     struct layout_whole *w = &t->whole;
@@ -168,8 +170,9 @@ static double set_doubt(struct batch *t) {
     return (double)gone / ((double)b->d.off[b->d.n] + 1);
 }
 
-/* The multipliers, for the parts: rows of the tight copy by their times. */
-static void lend_prices(struct batch *t) {
+/* Hands the multipliers to the neighbourhoods, matching rows of the tight copy by their
+ * times. */
+static void lend_multipliers(struct batch *t) {
     const struct layout_core *c = t->whole.c, *tight = &t->b.tight;
     memset(t->lent, 0, (size_t)c->n_rows * sizeof *t->lent);
     for (int r = 0, q = 0; r < c->n_rows; r++)
@@ -177,7 +180,7 @@ static void lend_prices(struct batch *t) {
             t->lent[r] = tight->lambda[q++];
 }
 
-/* What was built is a start of the next batch's swings, once there is a point in many. */
+/* Makes a choice that was built a start of the next batch's swings. */
 static void add_start(struct batch *t) {
     struct bounder *b = &t->b;
     if (b->rising)
@@ -193,7 +196,7 @@ static void add_start(struct batch *t) {
         free(x);
 }
 
-static void build_choice(struct batch *t, int dear, int tries) {
+static void build_choice(struct batch *t, int factor, int tries) {
     struct bounder *b = &t->b;
     if (!layout_state_decode(&b->state, &b->d, tries))
         return;
@@ -201,33 +204,35 @@ static void build_choice(struct batch *t, int dear, int tries) {
     add_start(t);
     if (b->state.value < (b->found ? b->y_value : t->m->value)) {
         keep_choice(b, b->state.x, b->state.value);
-        b->dear = dear;
+        b->factor = factor;
     }
 }
 
-/* Choices at prices drawn at random: starts of swings that differ. */
+/* Builds choices at multipliers drawn at random, so that the swings start from different
+ * places. */
 static void build_at_random(struct batch *t, int around) {
-    struct rng r = {rng_bits(t->m->seed, 2, (uint64_t)t->turn), 0};
-    for (int s = 0; s < ANY_PRICES && !layout_time_up(t->m->deadline_s); s++) {
-        layout_dual_price(&t->b.d, 1 + DEAREST * rng_real(&r) * rng_real(&r), 3);
+    struct rng r = {rng_bits(t->m->seed, 2, (uint64_t)t->batch_number), 0};
+    for (int s = 0; s < RANDOM_FACTORS && !layout_time_up(t->m->deadline_s); s++) {
+        layout_dual_scale(&t->b.d, 1 + MOST_EXTRA * rng_real(&r) * rng_real(&r), 3);
         build_choice(t, around, 3);
     }
 }
 
-/* Choices along the messages at several prices: all to begin with, then the one that was best. */
+/* Builds choices along the messages at several multiples of the multipliers: at all of
+ * them to begin with, then only at the one that was best. */
 static void build_choices(struct batch *t) {
     struct bounder *b = &t->b;
-    bool all = t->m->value == LAYOUT_INF || b->turns < 4;
-    int around = b->dear;
+    bool all = t->m->value == LAYOUT_INF || b->calls < 4;
+    int around = b->factor;
     bool none = t->m->value == LAYOUT_INF, late = layout_time_up(t->m->deadline_s);
     b->state.deadline_s =
         none ? 0 : t->m->deadline_s; /* a late answer is better than none */
     build_choice(t, 0, none && !late ? 20 : 3);
     if (b->tight.n_rows == 0)
         return;
-    for (int p = 1; p < PRICES && !layout_time_up(t->m->deadline_s); p++)
+    for (int p = 1; p < FACTORS && !layout_time_up(t->m->deadline_s); p++)
         if (all || p == around) {
-            layout_dual_price(&b->d, dearer[p], 3);
+            layout_dual_scale(&b->d, factors[p], 3);
             build_choice(t, p, 3);
         }
     if (!all && !b->rising)
@@ -236,11 +241,12 @@ static void build_choices(struct batch *t) {
         layout_dual_settle(&b->d);
 }
 
-/* Steps of the multipliers are a share of the gap, and shrink where they were too long. A better
- * choice makes the gap smaller, which must not make them shorter once more. */
+/* The steps of the multipliers are a fraction of the gap and shrink when they prove too
+ * long. A better choice makes the gap smaller, which must not shorten them a second
+ * time. */
 static void keep_pace(struct batch *t) {
     struct bounder *b = &t->b;
-    if (t->m->value < b->paced_by && b->turns > 0) {
+    if (t->m->value < b->paced_by && b->calls > 0) {
         double step = b->d.step * layout_dual_gap(&b->d, b->paced_by) /
                       layout_dual_gap(&b->d, t->m->value);
         b->d.step = step < 1 ? step : 1;
@@ -248,24 +254,24 @@ static void keep_pace(struct batch *t) {
     b->paced_by = t->m->value;
 }
 
-static void dual_turn(struct batch *t) {
+static void improve_dual(struct batch *t) {
     struct bounder *b = &t->b;
     int64_t before = b->dual;
     if (b->idle == CAUGHT &&
-        b->d.off[b->d.n] > SEARCHED) { /* messages may be caught, not prices */
+        b->d.off[b->d.n] > SEARCHED) { /* messages can get stuck; multipliers do not */
         bounder_stop(b);
         bounder_start(b, AFRESH);
     }
     int rounds = b->rising || (b->idle && b->idle < CAUGHT) ? ROUNDS : MORE;
-    rounds = b->turns < 3 ? 10 << b->turns : rounds; /* a first choice soon */
-    b->turns++;
-    if (b->d.step < SHORT) /* perhaps only caught on a ridge */
+    rounds = b->calls < 3 ? 10 << b->calls : rounds; /* a first choice soon */
+    b->calls++;
+    if (b->d.step < SHORT) /* it may only be stuck on a ridge */
         b->d.step = AFRESH;
     keep_pace(t);
     layout_dual_run(&b->d, rounds, t->m->value, t->m->deadline_s);
     b->dual = b->d.best > before ? b->d.best : before;
     b->bound = b->dual > b->bound ? b->dual : b->bound;
-    lend_prices(t);
+    lend_multipliers(t);
     double rise = (double)b->dual - (double)before, level = fabs((double)b->dual);
     b->idle = rise > 2e-5 * level ? 0 : b->idle + 1;
     b->rising = rise > 0.01 * level;
@@ -273,7 +279,7 @@ static void dual_turn(struct batch *t) {
     build_choices(t);
 }
 
-static void search_turn(struct batch *t) {
+static void search_exactly(struct batch *t) {
     struct bounder *b = &t->b;
     struct layout_search s = {.core = &b->tight,
                               .upper = t->m->value,
@@ -293,7 +299,7 @@ static void search_turn(struct batch *t) {
     free(s.x);
 }
 
-/* The values of the present choice, -1 where they are gone. */
+/* Returns the values of the present choice; -1 where a value is gone. */
 static int *present_values(const struct batch *t) {
     const struct bounder *b = &t->b;
     int *keep = mem_array((size_t)b->d.n + 1, sizeof *keep);
@@ -310,8 +316,8 @@ static int *present_values(const struct batch *t) {
     return keep;
 }
 
-/* Cuts the kernels that the next batch is to search: around the present choice, and, once the
- * dual hardly moves, of what an answer below a target can be made of. */
+/* Makes the kernels of the next batch: one around the present choice and, once the dual
+ * hardly moves, one of all values that an answer below a target could use. */
 static void next_kernels(struct batch *t) {
     struct bounder *b = &t->b;
     struct layout_kernel *k = b->kernels;
@@ -332,7 +338,7 @@ static void next_kernels(struct batch *t) {
             layout_kernel_drop(&k[s]);
 }
 
-/* Where the dual hardly gets on, a tree of decisions does. */
+/* Raises the bound by a tree of decisions once the dual hardly makes progress. */
 static void grow_tree(struct batch *t) {
     struct bounder *b = &t->b;
     if (!b->slow)
@@ -352,10 +358,10 @@ static void grow_tree(struct batch *t) {
                  (long long)b->tree.leaf.n);
 }
 
-/* The dual goes on, and the copy gets tighter where that is worth it. */
+/* Continues the dual, and tightens the copy where that is worth it. */
 static void raise_bound(struct batch *t) {
     struct bounder *b = &t->b;
-    dual_turn(t);
+    improve_dual(t);
     b->current = true;
     if (t->m->value == LAYOUT_INF || layout_time_up(t->m->deadline_s))
         return;
@@ -367,19 +373,19 @@ static void raise_bound(struct batch *t) {
         tighten(t);
 }
 
-/* The job for the bound. */
-static void bound_turn(struct batch *t) {
+/* Runs the job that raises the bound. */
+static void bound_job(struct batch *t) {
     struct bounder *b = &t->b;
     b->found = false;
     if (b->empty)
         return;
     if (b->idle < 8) {
         raise_bound(t);
-    } else if (b->d.off[b->d.n] <= SEARCHED + 100 * t->turn) {
-        search_turn(t);
+    } else if (b->d.off[b->d.n] <= SEARCHED + 100 * t->batch_number) {
+        search_exactly(t);
         if (t->m->value < b->upper) /* a better choice: worth tightening again */
             b->idle = 4;
-    } else if (t->turn % 6 == 0) { /* now and then is enough */
+    } else if (t->batch_number % 6 == 0) { /* now and then is enough */
         raise_bound(t);
     } else if (b->current) {
         next_kernels(t);
@@ -398,7 +404,7 @@ static void *worker(void *arg) {
         if (j >= FIRST + t->n_jobs)
             return NULL;
         if (j == 0)
-            bound_turn(t);
+            bound_job(t);
         else if (t->m->value == LAYOUT_INF || layout_time_up(t->m->deadline_s))
             continue;
         else if (j <= KERNELS)
@@ -423,7 +429,7 @@ static void run_jobs(struct batch *t) {
         pthread_join(thread[i], NULL);
 }
 
-/* Takes a candidate over if it is allowed and cheaper. */
+/* Makes a candidate the present choice if it is allowed and cheaper. */
 static bool offer(struct batch *t, const int *x, bool descend) {
     struct layout_improve *m = t->m;
     if (!layout_state_set(&t->check, x))
@@ -459,7 +465,7 @@ static void merge_job(struct batch *t, struct layout_job *j, int *x) {
     layout_job_release(j);
 }
 
-/* The size of kernels follows what became of their search. */
+/* Adapts the size of kernels to the outcome of the search in this one. */
 static void merge_kernel(struct batch *t, struct layout_kernel *k, double *open, int *x) {
     if (k->found)
         offer_choice(t, k->y, x);
@@ -503,9 +509,10 @@ static void new_jobs(struct batch *t) {
         t->kernels[k].deadline_s = t->m->deadline_s;
         t->b.kernels[k] = (struct layout_kernel){0};
     }
-    /* As long as the search for the bound takes; few while prices are still far off. */
+    /* As many as take about as long as the search for the bound; few while multipliers
+     * are still far off. */
     int64_t many = t->b.rising ? JOBS / 4 : t->b.nodes / 32 * JOBS;
-    layout_mix_begin(&t->mix, &t->whole, rng_bits(t->m->seed, 3, (uint64_t)t->turn),
+    layout_mix_begin(&t->mix, &t->whole, rng_bits(t->m->seed, 3, (uint64_t)t->batch_number),
                      t->b.rising ? 1 : LAYOUT_MIX_SWINGS, t->m->deadline_s);
     many = many < MOST_JOBS ? many : MOST_JOBS;
     many >>= t->barren < FEWER ? t->barren : FEWER;
@@ -556,14 +563,15 @@ void layout_improve_run(struct layout_improve *m) {
     memcpy(t.doubt, t.whole.doubt, ((size_t)m->core->n_vars + 1) * sizeof *t.doubt);
     t.lent = mem_array((size_t)m->core->n_rows + 1, sizeof *t.lent);
     double start = now_s();
-    for (; t.turn == 0 || !finished(&t); t.turn++) {
+    for (; t.batch_number == 0 || !finished(&t); t.batch_number++) {
         new_jobs(&t);
         run_jobs(&t);
         merge(&t);
         double unit = (double)(INT64_C(1) << m->core->shift);
-        note_verbose("layout: %.1f s, turn %d: value %.0f bound %.0f; sizes %.0f %.0f %.0f",
-                     now_s() - start, t.turn, (double)m->value / unit,
-                     (double)m->bound / unit, t.size[0], t.size[1], t.size[2]);
+        note_verbose(
+            "layout: %.1f s, batch_number %d: value %.0f bound %.0f; sizes %.0f %.0f %.0f",
+            now_s() - start, t.batch_number, (double)m->value / unit,
+            (double)m->bound / unit, t.size[0], t.size[1], t.size[2]);
     }
     bounder_stop(b);
     layout_tree_release(&b->tree);

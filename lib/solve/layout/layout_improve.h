@@ -1,10 +1,8 @@
-/* layout_improve.h - large problems: bounds and better choices in turns, on all cores.
- *
- * Work comes in batches of jobs with a fixed order: one for the bound, the others search
- * neighbourhoods of the present choice. Threads take jobs as they come; what the jobs found
- * is merged in their order. So the result depends on the seed and not on the threads,
- * unless the deadline strikes.
- */
+/* layout_improve.h - large problems: better bounds and better choices, batch by batch
+ * and on all cores. A batch consists of jobs in a fixed order: one raises the bound, the
+ * others improve the present choice. Threads take jobs as they become free, and what the
+ * jobs found is merged in their order, so the result depends on the seed and not on the
+ * threads, unless the deadline strikes. */
 #ifndef WEFT_SOLVE_LAYOUT_IMPROVE_H
 #define WEFT_SOLVE_LAYOUT_IMPROVE_H
 

@@ -1,4 +1,4 @@
-/* layout_json.c - layout problems from documents, answers to documents. */
+/* layout_json.c - the layout solver for documents: problems in, answers out and checked. */
 #include "solve/layout/layout.h"
 
 #include "common/json.h"
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Whole where the document's numbers were whole. */
+/* Writes a number as an integer where the document's numbers were whole. */
 static json_t *number(int64_t x, double unit) {
     return unit == 1 ? json_integer(x) : json_real((double)x * unit);
 }
@@ -59,7 +59,7 @@ static json_t *solve(const void *problem, const struct solve_limits *limits,
 
 /* ---- checking an answer ---------------------------------------------------------- */
 
-/* A number that the answer states, to be the same to the last digit if it is whole. */
+/* Compares a number that the answer states, to the last digit if it is whole. */
 static int check_number(const json_t *answer, const char *key, int64_t x, double unit,
                         struct err *err) {
     const json_t *v = json_object_get(answer, key);

@@ -1,4 +1,5 @@
-/* layout_kernel.c - a copy of the dual's core without dear values, and its exact search. */
+/* layout_kernel.c - a copy of the dual's core without its expensive values, and the
+ * exact search of it. */
 #include "solve/layout/layout_kernel.h"
 
 #include <stdlib.h>
@@ -140,7 +141,7 @@ void layout_kernel_drop(struct layout_kernel *k) {
     k->large = true;
 }
 
-/* As many nodes as take about as long as a batch of neighbourhoods. */
+/* Returns how many nodes of the search take about as long as a batch of neighbourhoods. */
 static int64_t most_nodes(const struct layout_core *c) {
     int64_t entries = 1;
     for (int e = 0; e < c->n_edges; e++)

@@ -25,26 +25,27 @@ struct layout_kernel {
     bool found, done; /* out: a cheaper one was found; all was searched */
 };
 
-/* The core of d (whose last sweep must be current) without the values whose bound is more than
- * `reach` above the whole one, except those of keep[0..d->n-1] (-1: none). Release it. */
+/* Makes the kernel of d's core without the values whose bound exceeds the whole bound by
+ * more than `reach`, except for those of keep[0..d->n-1] (-1: none). The last sweep of d
+ * must be current. Release the kernel. */
 void layout_kernel_make(struct layout_kernel *k, struct layout_dual *d, int64_t reach,
                         const int *keep);
 
-/* How far a kernel of about `open` variables with more than one value reaches; keep: as for
- * layout_kernel_make, NULL = none. */
+/* Returns the reach at which about `open` variables of a kernel have more than one
+ * value. keep: as for layout_kernel_make; NULL: none. */
 int64_t layout_kernel_reach(struct layout_dual *d, const int *keep, int open);
 
-/* What an answer cheaper than `target` can be made of: if all is searched in vain, the optimum is
- * not below the target. Release it. */
+/* Makes the kernel of all values that an answer cheaper than `target` can use. If it is
+ * searched in vain, the optimum is not below the target. Release the kernel. */
 void layout_kernel_aim(struct layout_kernel *k, struct layout_dual *d, int64_t target);
 
-/* What n choices x[] over the variables of w's core can be put together to: each variable keeps
- * the values that it has in one of them. Set `upper`; the strategies of `y` are values of w's core.
- * Release it. */
+/* Makes the kernel in which each variable has the values that it has in one of the n
+ * choices x[] over the variables of w's core. Set `upper`; the strategies of `y` are
+ * then values of w's core. Release the kernel. */
 void layout_kernel_mix(struct layout_kernel *k, const struct layout_whole *w,
                        const int *const *x, int n);
 
-/* Releases it and says that it was too large. */
+/* Releases the kernel and marks it as too large. */
 void layout_kernel_drop(struct layout_kernel *k);
 void layout_kernel_run(struct layout_kernel *k);
 void layout_kernel_release(struct layout_kernel *k);

@@ -69,7 +69,8 @@ static void part_var(struct layout_core *part, const struct layout_core *c, int 
     arr_push(&t->pick, pick);
 }
 
-/* The edge as a cost of the free variable i, the other end staying at its value. */
+/* Adds the edge to the costs of the free variable i, with the other end fixed at its
+ * value. */
 static void part_border(struct layout_var *t, const struct layout_core *c,
                         const struct layout_edge *e, int i, const int *x) {
     int kv = c->var[e->v].k;
@@ -163,7 +164,7 @@ void layout_part(struct layout_core *part, const struct layout_whole *w,
 
 /* ---- neighbourhoods -------------------------------------------------------------- */
 
-/* A variable drawn by its doubt. */
+/* Draws a variable with a probability proportional to its doubt. */
 static int draw_start(const struct layout_whole *w, struct rng *r) {
     int lo = 0, hi = w->c->n_vars - 1;
     double at = rng_real(r) * w->doubt[w->c->n_vars];
@@ -204,7 +205,7 @@ static bool uses_row(const struct layout_var *v, int row) {
     return false;
 }
 
-/* A row in which the first variable is live, with little slack. */
+/* Draws a row in which the first variable is live, with little slack. */
 static int draw_row(const struct layout_job *j, struct rng *r, int i) {
     const struct layout_var *v = &j->w->c->var[i];
     if (v->seg.n == 0)

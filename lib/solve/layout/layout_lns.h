@@ -24,15 +24,15 @@ struct layout_whole {
 
 void layout_whole_init(struct layout_whole *w, struct layout_core *c);
 void layout_whole_release(struct layout_whole *w);
-/* Sets the present choice (borrowed) and works out the slacks. */
+/* Sets the present choice, which is borrowed, and computes the slacks. */
 void layout_whole_set(struct layout_whole *w, const int *x, int64_t value);
 
-/* The part made of the free variables (NULL: all). Its nodes are the core's variables, so
- * that layout_core_choice gives their values. Release it with layout_core_release. */
+/* Makes the part of the free variables (NULL: all). Its nodes are the core's variables,
+ * so that layout_core_choice gives their values. Release it with layout_core_release. */
 void layout_part(struct layout_core *part, const struct layout_whole *w, const int *free,
                  int n);
 
-/* One job: a neighbourhood, and what came of it. */
+/* A job: one neighbourhood, and what its search found. */
 struct layout_job {
     const struct layout_whole *w;
     uint64_t seed;

@@ -25,7 +25,7 @@ void layout_state_release(struct layout_state *s) {
     *s = (struct layout_state){0};
 }
 
-/* Takes (sign -1) or gives back (+1) what value a of i uses. */
+/* Takes what value a of i uses from the slack (sign -1) or gives it back (+1). */
 static void use(struct layout_state *s, int i, int a, int sign) {
     const struct layout_var *v = &s->c->var[i];
     for (int64_t g = 0; g < v->seg.n; g++)
@@ -44,7 +44,7 @@ bool layout_state_set(struct layout_state *s, const int *x) {
     return s->value < LAYOUT_INF && layout_rows_worst(&s->rows) >= 0;
 }
 
-/* Cost of variable i for each value with all others fixed: s->sum. */
+/* Computes into s->sum the cost of each value of variable i with all others fixed. */
 static void find_costs(struct layout_state *s, int i) {
     const struct layout_core *c = s->c;
     const struct layout_var *v = &c->var[i];
@@ -65,8 +65,8 @@ static void find_costs(struct layout_state *s, int i) {
     }
 }
 
-/* Could value `to` fit in place of `from` (-1: nothing)? Necessary when segments overlap.
- */
+/* Returns whether value `to` could fit in place of `from` (-1: nothing). Segments may
+ * overlap, so this is necessary and not sufficient. */
 static bool may_fit(const struct layout_state *s, int i, int to, int from) {
     const struct layout_var *v = &s->c->var[i];
     for (int64_t g = 0; g < v->seg.n; g++) {

@@ -23,8 +23,8 @@ void layout_mix_begin(struct layout_mix *m, const struct layout_whole *w, uint64
     m->deadline_s = deadline_s;
 }
 
-/* The best that m->mixed and the ends from..from+n-1 can be put together to becomes m->mixed.
- * True if all of that was searched. */
+/* Combines m->mixed with the ends from..from+n-1 and keeps the best combination in
+ * m->mixed. Returns whether the search for it was complete. */
 static bool mix_some(struct layout_mix *m, int from, int n, bool *found) {
     const int *x[LAYOUT_MIX_SWINGS + 1] = {m->mixed};
     for (int s = 0; s < n; s++)
@@ -44,7 +44,7 @@ static bool mix_some(struct layout_mix *m, int from, int n, bool *found) {
     return done;
 }
 
-/* All ends, as many at once as the search copes with. */
+/* Combines all ends, as many at once as the search can handle. */
 static void run_mixture(struct layout_mix *m) {
     if (m->n_ends == 0)
         return;

@@ -23,7 +23,7 @@
 #define LAYOUT_MIX_SWINGS 5
 #define LAYOUT_MIX_JOBS   (1 + LAYOUT_MIX_SWINGS)
 
-/* Zeroed to begin with. */
+/* Must be zeroed before the first batch. */
 struct layout_mix {
     const struct layout_whole *w;
     struct layout_swing swing[LAYOUT_MIX_SWINGS];
@@ -49,8 +49,8 @@ void layout_mix_run(struct layout_mix *m, int job);
  * caller's) when there are enough. One thread at a time. */
 bool layout_mix_add(struct layout_mix *m, int *x);
 
-/* After all jobs: a choice that may be better than the present one, NULL when that was all. It is
- * m's until layout_mix_end. */
+/* Returns, after all jobs, a choice that may be better than the present one, or NULL
+ * when there are no more. It belongs to m until layout_mix_end. */
 const int *layout_mix_next(struct layout_mix *m);
 void layout_mix_end(struct layout_mix *m);
 void layout_mix_release(struct layout_mix *m);

@@ -19,7 +19,7 @@ void layout_problem_release(struct layout_problem *p) {
     *p = (struct layout_problem){0};
 }
 
-/* Room for the sums of the largest costs; -1 when a cost is bad. */
+/* Adds up the largest costs. Returns -1 when a cost is bad. */
 static int add_costs(const int64_t *cost, int64_t n, int64_t *sum) {
     int64_t most = 0;
     for (int64_t s = 0; s < n; s++) {

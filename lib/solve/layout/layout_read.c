@@ -25,7 +25,7 @@
 
 #define MOST_BITS 40 /* a finer scale than 2^-40 is not tried */
 
-/* What is found out about the costs (or the usages) before they are scaled. */
+/* What is known about the costs, or the usages, before they are scaled. */
 struct scale {
     int bits;      /* fraction bits that make all numbers whole, at most MOST_BITS + 1 */
     double sum;    /* of the largest number of each array */
@@ -40,7 +40,7 @@ struct reader {
 
 /* ---- scales ------------------------------------------------------------------------ */
 
-/* Bits below the binary point that x uses. */
+/* Returns how many bits below the binary point x uses. */
 static int fraction_bits(double x) {
     int e;
     int64_t m = (int64_t)ldexp(frexp(x, &e), 53), used = 53;
@@ -108,7 +108,7 @@ static int64_t n_strategies(const struct layout_problem *p, int64_t i) {
     return p->first[i + 1] - p->first[i];
 }
 
-/* Row r has as many entries as the node has strategies. */
+/* Checks that row r has as many entries as the node has strategies. */
 static int same_length(const struct layout_table *t, int64_t r, int64_t n,
                        struct err *err) {
     if (t->row.p[r].n == n)
@@ -142,7 +142,7 @@ static int check_nodes(struct layout_problem *p, struct reader *in, struct err *
     return 0;
 }
 
-/* Edges of a table of pairs and their matrices go behind those that are there. */
+/* Checks the edges of a table of pairs and appends them with their matrices. */
 static int check_edges(struct layout_problem *p, struct layout_table *ends,
                        struct layout_table *matrices, struct scale *cost, struct err *err) {
     for (int64_t r = 0; r < ends->row.n; r++) {
@@ -167,7 +167,7 @@ static int check_edges(struct layout_problem *p, struct layout_table *ends,
     return 0;
 }
 
-/* The matrices of the edges, scaled where they stand; alias pairs forbid theirs. */
+/* Scales the matrices of the edges in place; alias pairs forbid entries of theirs. */
 static void fill_matrices(struct layout_problem *p, struct reader *in, int64_t costs) {
     struct layout_table *t = &in->d.matrices, *x = &in->d.excluded;
     for (int64_t at = 0; at < t->number.n; at++)
@@ -179,7 +179,7 @@ static void fill_matrices(struct layout_problem *p, struct reader *in, int64_t c
         p->entry[e] += before;
 }
 
-/* "Follow" of Alpa: node i takes the same strategy as follow[i]. */
+/* Adds Alpa's "follow": node i takes the same strategy as follow[i]. */
 static int add_follow(struct layout_problem *p, struct reader *in, struct err *err) {
     struct layout_table *t = &in->d.matrices;
     int64_t n = in->d.follow.row.n ? in->d.follow.row.p[0].n : 0;

@@ -50,7 +50,7 @@ static void drop_edge(struct layout_edge *e) {
     *e = (struct layout_edge){.u = -1, .v = -1};
 }
 
-/* Takes dead edges off the list and adds up parallel ones. */
+/* Removes dead edges from the list and adds up parallel ones. */
 static void tidy_edges(struct reducer *r, int i) {
     struct layout_core *c = r->c;
     struct layout_var *v = &c->var[i];
@@ -101,7 +101,7 @@ static void shrink_edge(struct layout_core *c, struct layout_edge *e, int i,
     e->w = w;
 }
 
-/* Takes what all values use alike off the capacity, and drops segments of nothing. */
+/* Subtracts what all values use alike from the capacity, and drops empty segments. */
 static void level_segs(struct layout_core *c, struct layout_var *v) {
     int64_t n = 0;
     for (int64_t s = 0; s < v->seg.n; s++) {
@@ -152,7 +152,8 @@ static void compact(struct reducer *r, int i) {
     free(keep);
 }
 
-/* Values of i that have no partner across some edge are removed. True if any was. */
+/* Removes the values of i that have no partner across some edge. Returns whether there
+ * were any. */
 static bool unsupported(struct reducer *r, int i) {
     struct layout_core *c = r->c;
     struct layout_var *v = &c->var[i];
@@ -183,7 +184,7 @@ static void remember(struct layout_core *c, struct layout_var *v, int a) {
     v->pick.n = 0;
 }
 
-/* A variable with one value becomes costs of its neighbours. */
+/* Folds a variable with one value into the costs of its neighbours. */
 static void fold_single(struct reducer *r, int i) {
     struct layout_core *c = r->c;
     struct layout_var *v = &c->var[i];
@@ -211,7 +212,7 @@ static bool uses_no_more(const struct layout_var *v, int b, int than) {
     return true;
 }
 
-/* Is b never dearer than `than`, whatever the neighbours do? */
+/* Returns whether b never costs more than `than`, whatever the neighbours do. */
 static bool costs_no_more(const struct layout_core *c, int i, int b, int than) {
     const struct layout_var *v = &c->var[i];
     int64_t diff = v->cost[b] - v->cost[than];
@@ -234,7 +235,7 @@ static bool costs_no_more(const struct layout_core *c, int i, int b, int than) {
     return diff <= 0;
 }
 
-/* Looks at the clock every so many calls. */
+/* Returns whether time is up; looks at the clock only every so many calls. */
 static bool out_of_time(struct reducer *r, int every) {
     if (!r->stop && ++r->since >= every) {
         r->since = 0;
@@ -286,7 +287,8 @@ static bool prune_leaf(struct reducer *r, int i) {
     return any;
 }
 
-/* The value of i that goes with each value of j, if there is only one; else NULL. */
+/* Returns the value of i that goes with each value of j if there is only one for each,
+ * else NULL. */
 static int *function_of(const struct layout_core *c, const struct layout_edge *e, int i) {
     int j = layout_other(e, i), kj = c->var[j].k, ki = c->var[i].k;
     int *f = mem_array((size_t)kj, sizeof *f);
@@ -305,7 +307,7 @@ static int *function_of(const struct layout_core *c, const struct layout_edge *e
     return f;
 }
 
-/* Edge e of i becomes an edge of j, where value b of j stands for value f[b] of i. */
+/* Makes edge e of i an edge of j, where value b of j stands for value f[b] of i. */
 static void redirect(struct layout_core *c, int id, int i, int j, const int *f) {
     struct layout_edge *e = &c->edge[id];
     int o = layout_other(e, i), ko = c->var[o].k, kj = c->var[j].k;
@@ -340,7 +342,7 @@ static void join_segs(struct layout_core *c, int i, int j, const int *f) {
     v->seg.n = 0;
 }
 
-/* i joins j: value b of j now also means value f[b] of i. */
+/* Joins i to j: value b of j now also means value f[b] of i. */
 static void join(struct reducer *r, int edge, int i, int j, const int *f) {
     struct layout_core *c = r->c;
     struct layout_var *v = &c->var[i], *t = &c->var[j];
@@ -369,7 +371,7 @@ static void join(struct reducer *r, int edge, int i, int j, const int *f) {
     touch_neighbours(r, j);
 }
 
-/* Would joining i to j make the matrices much larger? */
+/* Returns whether joining i to j would make the matrices much larger. */
 static bool grows(const struct layout_core *c, int i, int j) {
     const struct layout_var *v = &c->var[i];
     int64_t before = (int64_t)v->k * c->var[j].k, after = 0;
@@ -399,7 +401,7 @@ static void try_join(struct reducer *r, int i) {
     }
 }
 
-/* All rules on variable i. */
+/* Applies all rules to variable i. */
 static void look_at(struct reducer *r, int i) {
     struct layout_core *c = r->c;
     struct layout_var *v = &c->var[i];

@@ -98,7 +98,7 @@ int layout_rows_worst_row(const struct layout_rows *t) {
 
 /* ---- fewer rows ------------------------------------------------------------------ */
 
-/* Most that can be used in each row. */
+/* Returns the most that can be used in each row. */
 static int64_t *most_use(const struct layout_core *c) {
     int64_t *use = mem_array((size_t)c->n_rows + 1, sizeof *use);
     for (int i = 0; i < c->n_vars; i++)
@@ -203,9 +203,9 @@ static int64_t too_large(struct layout_core *c) {
     return n;
 }
 
-/* Takes rows away that cannot bind or that another row implies, and values that are too
- * large for a row by themselves (their cost becomes LAYOUT_INF: reduce again). Multipliers of
- * rows that go move to the row that implies them. Returns how many values were removed. */
+/* Drops rows that cannot bind or that another row implies, and values that are too large
+ * for a row by themselves (their cost becomes LAYOUT_INF: reduce again). Multipliers of
+ * dropped rows move to the row that implies them. Returns how many values were removed. */
 static int64_t drop_rows(struct layout_core *c) {
     if (c->n_rows == 0)
         return 0;

@@ -1,4 +1,5 @@
-/* layout_swing.c - trees as moves, and the swings. */
+/* layout_swing.c - moves that optimize a whole tree of variables, and swings made of
+ * them. */
 #include "solve/layout/layout_swing.h"
 
 #include <stdlib.h>
@@ -6,21 +7,21 @@
 
 #define MOST_NODES  200 /* of a tree */
 #define MOST_DEGREE 100 /* of a variable that joins a tree */
-#define BUMPS       5   /* rows that get a price in one move */
+#define BUMPS       5   /* rows that get a charge in one move */
 
 /* A row that broke, and what its use costs from then on. */
 struct bump {
     int row;
-    double price;
+    double charge;
 };
 
 struct trees {
     struct layout_state s;
     struct rng r;
-    int64_t *off;   /* (n_vars + 1) into price */
-    int64_t *price; /* of what each value uses */
-    double share;   /* of the price that counts */
-    int width;      /* most values of a variable */
+    int64_t *off;    /* (n_vars + 1) into charge */
+    int64_t *charge; /* of what each value uses */
+    double share;    /* of the charge that counts */
+    int width;       /* most values of a variable */
     /* the tree, parents before children */
     int n, node[MOST_NODES], parent[MOST_NODES], edge[MOST_NODES];
     int old[MOST_NODES], best[MOST_NODES];
@@ -37,7 +38,7 @@ static bool incident(const struct layout_edge *e, int i) {
     return e->u == i || e->v == i;
 }
 
-/* Is there only one edge between variable i and the tree? */
+/* Returns whether only one edge connects variable i with the tree. */
 static bool one_edge(const struct trees *t, int i) {
     const struct layout_core *c = t->s.c;
     int n = 0;
@@ -96,16 +97,16 @@ static int64_t bumped(const struct trees *t, const struct layout_var *v, int a) 
         for (int64_t s = 0; s < v->seg.n; s++) {
             const struct layout_seg *g = &v->seg.p[s];
             if (g->lo <= t->bump[b].row && t->bump[b].row < g->hi)
-                sum += t->bump[b].price * (double)g->use[a];
+                sum += t->bump[b].charge * (double)g->use[a];
         }
     return sum > (double)(LAYOUT_INF / 1024) ? LAYOUT_INF / 1024 : (int64_t)sum;
 }
 
-static int64_t priced(const struct trees *t, int i, int a) {
-    return (int64_t)(t->share * (double)t->price[t->off[i] + a]);
+static int64_t charge_of(const struct trees *t, int i, int a) {
+    return (int64_t)(t->share * (double)t->charge[t->off[i] + a]);
 }
 
-/* Costs of node q's values with everything outside of the tree where it is. */
+/* Computes the costs of node q's values with everything outside the tree as it is. */
 static void alone(const struct trees *t, int q, int64_t *out) {
     const struct layout_core *c = t->s.c;
     int i = t->node[q];
@@ -123,7 +124,7 @@ static void alone(const struct trees *t, int q, int64_t *out) {
     }
     for (int a = 0; a < v->k; a++)
         if (out[a] < LAYOUT_INF)
-            out[a] += priced(t, i, a) + (t->n_bumps ? bumped(t, v, a) : 0);
+            out[a] += charge_of(t, i, a) + (t->n_bumps ? bumped(t, v, a) : 0);
 }
 
 /* Adds to the parent's costs what the best values of node q and below cost for each of them. */
@@ -158,7 +159,7 @@ static int64_t edge_cost(const struct trees *t, int q, const int *x) {
     return e->w[(int64_t)(row ? mine : other) * c->var[e->v].k + (row ? other : mine)];
 }
 
-/* Sets t->best; returns by how much the tree gets cheaper, prices and bumps included. */
+/* Sets t->best. Returns by how much the tree gets cheaper, charges and bumps included. */
 static int64_t best_values(struct trees *t) {
     int64_t before = 0;
     for (int q = 0; q < t->n; q++) {
@@ -189,24 +190,25 @@ static void move_uses(struct trees *t, const int *from, const int *to) {
     }
 }
 
-/* By how much the prices and bumps of the tree's values fall. */
-static void price_change(const struct trees *t, int64_t *prices, int64_t *bumps) {
-    *prices = *bumps = 0;
+/* Returns by how much the charges and bumps of the tree's values fall. */
+static void charge_change(const struct trees *t, int64_t *charges, int64_t *bumps) {
+    *charges = *bumps = 0;
     for (int q = 0; q < t->n; q++) {
         const struct layout_var *v = &t->s.c->var[t->node[q]];
         if (t->old[q] == t->best[q])
             continue;
-        *prices += priced(t, t->node[q], t->old[q]) - priced(t, t->node[q], t->best[q]);
+        *charges +=
+            charge_of(t, t->node[q], t->old[q]) - charge_of(t, t->node[q], t->best[q]);
         if (t->n_bumps)
             *bumps += bumped(t, v, t->old[q]) - bumped(t, v, t->best[q]);
     }
 }
 
-/* One move on the tree. True if something was gained. */
+/* Makes one move on the tree. Returns whether it gained anything. */
 static bool move_tree(struct trees *t) {
     for (t->n_bumps = 0;; t->n_bumps++) {
-        int64_t prices, bumps, gain = best_values(t);
-        price_change(t, &prices, &bumps);
+        int64_t charges, bumps, gain = best_values(t);
+        charge_change(t, &charges, &bumps);
         gain -= bumps;
         if (gain <= 0)
             return false;
@@ -215,7 +217,7 @@ static bool move_tree(struct trees *t) {
         if (worst >= 0) {
             for (int q = 0; q < t->n; q++)
                 t->s.x[t->node[q]] = t->best[q];
-            t->s.value -= gain - prices;
+            t->s.value -= gain - charges;
             return true;
         }
         int row = layout_rows_worst_row(&t->s.rows);
@@ -226,7 +228,7 @@ static bool move_tree(struct trees *t) {
     }
 }
 
-/* About as many moves as reach every variable once or twice. */
+/* Makes about as many moves as reach every variable once or twice. */
 static void sweep(struct trees *t, double share, double deadline_s) {
     const struct layout_core *c = t->s.c;
     t->share = share;
@@ -255,7 +257,7 @@ static void set_prices(struct trees *t) {
         for (int64_t s = 0; c->var[i].k && s < c->var[i].seg.n; s++) {
             const struct layout_seg *g = &c->var[i].seg.p[s];
             for (int a = 0; a < c->var[i].k; a++)
-                t->price[t->off[i] + a] +=
+                t->charge[t->off[i] + a] +=
                     (int64_t)((sum[g->hi] - sum[g->lo]) * (double)g->use[a]);
         }
     free(sum);
@@ -269,7 +271,7 @@ static void trees_init(struct trees *t, struct layout_core *c, uint64_t seed) {
         t->off[i + 1] = t->off[i] + c->var[i].k;
         t->width = c->var[i].k > t->width ? c->var[i].k : t->width;
     }
-    t->price = mem_array((size_t)t->off[c->n_vars] + 1, sizeof *t->price);
+    t->charge = mem_array((size_t)t->off[c->n_vars] + 1, sizeof *t->charge);
     t->index = mem_array((size_t)c->n_vars + 1, sizeof *t->index);
     t->table = mem_array(MOST_NODES * (size_t)t->width, sizeof *t->table);
     t->arg = mem_array(MOST_NODES * (size_t)t->width, sizeof *t->arg);
@@ -279,13 +281,13 @@ static void trees_init(struct trees *t, struct layout_core *c, uint64_t seed) {
 static void trees_release(struct trees *t) {
     layout_state_release(&t->s);
     free(t->off);
-    free(t->price);
+    free(t->charge);
     free(t->index);
     free(t->table);
     free(t->arg);
 }
 
-/* From saving to spending, then until spending gains little more. */
+/* Moves from saving memory to spending it, until spending gains little more. */
 static void swing(struct trees *t, double share, double deadline_s) {
     while (share > 0.02) {
         sweep(t, share, deadline_s);

@@ -1,11 +1,11 @@
 /* layout_swing.h - local search by whole trees, between saving memory and spending it.
  *
- * A move sets the variables of a random tree free, whose edges are the only ones between them,
- * and takes the best values for all of them at once (dynamic programming), the others staying
- * where they are. If a memory row breaks, its use gets a price in this move, and again. In a
- * swing, memory first has a share of the price that the dual gives it, so that choices give up
- * memory that is worth less than that; then it is free, and what was gained goes where it
- * saves most. The idea of oscillating about the edge of what is allowed is Glover's (1977).
+ * A move sets the variables of a random tree free, between which there are no other edges than the
+ * tree's, and finds the best values of all of them at once by dynamic programming, while the others
+ * stay. If a memory row breaks, its use is charged in this move, and the move is tried again. A
+ * swing first charges memory a fraction of the multipliers that the dual has found, so that choices
+ * give up memory that is worth less than that; then memory is free, and what was gained is spent
+ * where it saves most. Oscillating about the edge of what is allowed is Glover's idea (1977).
  */
 #ifndef WEFT_SOLVE_LAYOUT_SWING_H
 #define WEFT_SOLVE_LAYOUT_SWING_H
@@ -14,7 +14,7 @@
 #include "solve/layout/layout_local.h"
 
 struct layout_swing {
-    struct layout_core *core; /* its multipliers are the prices */
+    struct layout_core *core; /* its multipliers are the charges */
     uint64_t seed;
     int swings;
     double deadline_s;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where a number stands, as the user would write it. */
+/* Prefixes the place of a number as the user would write it. */
 static int at_number(const struct layout_table *t, int64_t r, int64_t i, bool flat,
                      struct err *err) {
     if (flat)
@@ -83,7 +83,7 @@ static uint64_t hash_row(const struct layout_table *t, const struct layout_row *
     return rng_mix(h);
 }
 
-/* If an equal row was read before, the last one becomes that. */
+/* Replaces the last row by an equal one that was read before, if there is one. */
 static void share_row(struct layout_table *t) {
     struct layout_row *row = &arr_last(&t->row);
     int64_t i = hashtable_put(&t->seen, hash_row(t, row), same_row, t, row);

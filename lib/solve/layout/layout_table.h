@@ -34,13 +34,13 @@ int layout_table_read(struct layout_table *t, struct json_stream *s, const char 
                       enum layout_table_form form, struct err *err);
 void layout_table_release(struct layout_table *t);
 
-/* Number `at` of the table. */
+/* Returns number `at` of the table. */
 double layout_table_value(const struct layout_table *t, int64_t at);
 static inline bool layout_table_whole(const struct layout_table *t, int64_t at) {
     return at >= t->real.n || !t->real.p[at];
 }
 
-/* Number s of row r as a whole number in lo..hi; errors name the row. */
+/* Reads number s of row r as a whole number in lo..hi; errors name the row. */
 int layout_table_int(const struct layout_table *t, int64_t r, int64_t s, int64_t lo,
                      int64_t hi, int64_t *out, struct err *err);
 

@@ -1,4 +1,4 @@
-/* layout_tree.c - leaves, and where to divide them. */
+/* layout_tree.c - the leaves of the tree, and by which variable a leaf is divided. */
 #include "solve/layout/layout_tree.h"
 
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static bool closed(const struct grower *g, int64_t bound) {
     return bound > g->upper - g->unit;
 }
 
-/* The open leaf with the least bound, -1: there is none. */
+/* Returns the open leaf with the least bound, or -1 if there is none. */
 static int least_leaf(const struct grower *g) {
     int best = -1;
     for (int64_t q = 0; q < g->t->leaf.n; q++) {
@@ -44,7 +44,7 @@ static void decide(struct grower *g, int var, int value) {
             cost[a] = LAYOUT_INF;
 }
 
-/* Only the decisions of the leaf, from the messages given. */
+/* Applies the decisions of the leaf, and no others, to the messages given. */
 static void stand_at(struct grower *g, int leaf, const int64_t *msg) {
     struct layout_dual *d = g->d;
     memcpy(d->cost, g->cost, (size_t)d->off[d->n] * sizeof *d->cost);
@@ -54,7 +54,7 @@ static void stand_at(struct grower *g, int leaf, const int64_t *msg) {
             decide(g, g->t->leaf.p[leaf].var, g->t->leaf.p[leaf].value);
 }
 
-/* The best bound of some sweeps; ends early where it closes the leaf. */
+/* Returns the best bound of some sweeps; ends early once it closes the leaf. */
 static int64_t sweep_here(struct grower *g, int sweeps) {
     int64_t best = INT64_MIN;
     for (; sweeps > 0 && !layout_time_up(g->deadline_s); sweeps--, g->sweeps--) {
@@ -68,7 +68,7 @@ static int64_t sweep_here(struct grower *g, int sweeps) {
 
 /* ---- where to divide --------------------------------------------------------------------- */
 
-/* How many values of variable i cost less than this above the bound. */
+/* Returns how many values of variable i cost less than this above the bound. */
 static int values_below(const struct grower *g, int i, int64_t excess) {
     int n = 0;
     for (int a = 0; a < g->d->k[i]; a++)
@@ -76,7 +76,7 @@ static int values_below(const struct grower *g, int i, int64_t excess) {
     return n;
 }
 
-/* What the choice costs at edge s above the least. */
+/* Returns what the choice costs at edge s above the edge's least. */
 static int64_t excess_of(struct grower *g, int s) {
     struct layout_dual *d = g->d;
     int u = d->eu[s], v = d->ev[s];
@@ -87,7 +87,8 @@ static int64_t excess_of(struct grower *g, int s) {
     return x < LAYOUT_INF ? x : 0;
 }
 
-/* The end of the choice's dearest pair that leaves fewer values; -1: nothing is left to decide. */
+/* Returns the end with fewer values of the edge at which the choice costs most above the
+ * bound, or -1 if nothing is left to decide. */
 static int doubtful(struct grower *g) {
     struct layout_dual *d = g->d;
     int64_t most = 0;
@@ -99,7 +100,7 @@ static int doubtful(struct grower *g) {
             continue;
         int nu = values_below(g, d->eu[s], x), nv = values_below(g, d->ev[s], x);
         if (nu < 2 &&
-            nv < 2) /* no value but one is cheap: it is about as good as decided */
+            nv < 2) /* all values but one are expensive: it is as good as decided */
             continue;
         most = x;
         best = nv < 2 || (nu >= 2 && nu <= nv) ? d->eu[s] : d->ev[s];
@@ -109,7 +110,8 @@ static int doubtful(struct grower *g) {
 
 /* ---- growing ----------------------------------------------------------------------------- */
 
-/* One new leaf for each value of variable i; those that are dear anyhow are not swept. */
+/* Adds a leaf for each value of variable i. Those whose bound is high enough without a
+ * sweep are not swept. */
 static void divide(struct grower *g, int leaf, int i) {
     struct layout_dual *d = g->d;
     int64_t bound = d->bound, floor = g->t->leaf.p[leaf].bound;
@@ -132,7 +134,8 @@ static void divide(struct grower *g, int leaf, int i) {
     }
 }
 
-/* One step at the leaf with the least bound; false when there is none, or nothing to decide. */
+/* Divides the leaf with the least bound. Returns false when there is none or nothing is
+ * left to decide. */
 static bool step(struct grower *g) {
     int leaf = least_leaf(g);
     if (leaf < 0)

@@ -24,7 +24,8 @@ struct layout_leaf {
     int64_t bound; /* no choice with these decisions is cheaper */
 };
 
-/* Zeroed to begin with. It speaks of the variables of one dual, as layout_dual_init made them. */
+/* Must be zeroed to begin with. It is about the variables of one dual, as
+ * layout_dual_init made them. */
 struct layout_tree {
     ARR(struct layout_leaf) leaf;
 };

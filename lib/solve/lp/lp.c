@@ -112,7 +112,7 @@ static bool offer(const struct lp_model *m, double *x, struct lp_answer *best) {
     return true;
 }
 
-/* lp_solve hands its infinity back as if it were a number. */
+/* Returns whether x is unlimited: lp_solve returns its infinity as if it were a number. */
 static bool is_unlimited(const struct lp_model *m, const double *x) {
     for (int64_t j = 0; j < m->vars.n; j++)
         if (fabs(x[j]) >= 1e29)
@@ -126,7 +126,7 @@ struct votes {
     int infeasible, unbounded;
 };
 
-/* What the end of an attempt is worth: LP_FAILED while the answer is still open. */
+/* Judges the end of an attempt. Returns LP_FAILED while the answer is still open. */
 static enum lp_status judge(enum lp_end end, bool passed, double claimed,
                             const struct lp_answer *best, struct votes *votes) {
     switch (end) {
@@ -141,7 +141,8 @@ static enum lp_status judge(enum lp_end end, bool passed, double claimed,
     }
 }
 
-/* lp_solve drops rows without entries, whether they hold or not. */
+/* Returns whether the program cannot hold, as lp_solve drops rows without entries
+ * whether they hold or not. */
 static bool cannot_hold(const struct lp_model *m) {
     for (int64_t i = 0; i < m->rows.n; i++)
         if (m->rows.p[i].n == 0 && (m->rows.p[i].lo > 0 || m->rows.p[i].hi < 0))

@@ -111,7 +111,8 @@ static void add_rows(lprec *lp, const struct lp_model *m, int *cols) {
     }
 }
 
-/* Empty columns first and then rows in row-entry mode is the fast way into lp_solve. */
+/* Builds lp_solve's model. Empty columns first and then rows in row-entry mode is the
+ * fast order. */
 static lprec *build(const struct lp_model *m) {
     int n = (int)m->vars.n;
     lprec *lp = make_lp(0, n);
@@ -178,7 +179,8 @@ static void child_run(struct child *c) {
     atomic_store(&c->sh->code, code);
 }
 
-/* Forks; the child sends one byte when it is done, so that the parent wakes at once. */
+/* Starts the child, which sends one byte when it is done, so that the parent wakes at
+ * once. */
 static pid_t child_start(struct lp_attempt *t, struct shared *sh, int ends[2]) {
     struct child c = {.t = t, .sh = sh, .parent = getpid()};
     pid_t pid = fork();

@@ -63,7 +63,7 @@ struct state {
     const char *proof;
 };
 
-/* No answer is better than this: no search needed. */
+/* Returns a value that no answer is below, which takes no search. */
 static double first_bound(const struct partition_core *c) {
     if (c->goal == PARTITION_BYTES)
         return 0;
@@ -79,13 +79,13 @@ static double first_bound(const struct partition_core *c) {
     return bound;
 }
 
-/* Where a value counts as close enough to be proven. */
+/* Returns the bound at which a value counts as close enough to be proven. */
 static double good_enough(double value, double gap) {
     return gap > 0 && isfinite(value) ? value / (1 + gap) : value;
 }
 
-/* One pass with the given cut; `bound` rises to what it proves. Returns whether the pass was
- * complete. */
+/* Searches once with the given cut; `bound` rises to what that proves. Returns whether
+ * the pass was complete. */
 static bool pass(const struct partition_core *c, double cut, int64_t steps,
                  struct partition_watch *w, struct partition_chain *best, double *bound) {
     w->max_steps = steps ? w->steps + steps : INT64_MAX;
@@ -97,13 +97,13 @@ static bool pass(const struct partition_core *c, double cut, int64_t steps,
     return ended;
 }
 
-/* Steps of the first pass, which goes all the way: about half a second. */
+/* Steps of the first pass, whose cut is the incumbent: about half a second. */
 static const int64_t first_steps = 3000000;
 
-/* Sums of the same numbers in another order differ by less than this part. */
+/* Relative difference below which sums of the same numbers in another order may lie. */
 static const double rounding = 1e-11;
 
-/* Whether nothing is left to prove. */
+/* Returns whether nothing is left to prove. */
 static bool settled(double bound, const struct partition_chain *best, double gap,
                     double ceiling) {
     return bound >= fmin(good_enough(best->value, gap), ceiling) * (1 - rounding);
@@ -141,8 +141,8 @@ static void take_better(struct partition_chain *best, const struct partition_cha
     memcpy(best->is_cpu, ch->is_cpu, (size_t)ch->stages * sizeof *ch->is_cpu);
 }
 
-/* The bound without communication: first just below the incumbent, which proves it where
- * communication does not matter, then halfway. */
+/* Finds the bound without communication: first just below the incumbent, which proves
+ * the incumbent where communication does not matter, then by bisection. */
 static void reach_bound(struct hunt *h, struct partition_watch *w) {
     const struct partition_core *c = h->c;
     struct partition_chain ch;
@@ -169,8 +169,8 @@ static void reach_bound(struct hunt *h, struct partition_watch *w) {
     partition_chain_release(&ch);
 }
 
-/* Cuts that rise from the bound to the incumbent. Returns the cut that was too much for the
- * memory, INFINITY if none was. */
+/* Searches with cuts that rise from the bound to the incumbent. Returns the cut that
+ * took too much memory, INFINITY if none did. */
 static double rising_cuts(struct hunt *h, struct partition_watch *w) {
     int64_t last = 0;
     for (double part = 1.0 / 32; !w->stopped && !hunt_over(h); part = fmin(1, 2 * part)) {
@@ -189,7 +189,8 @@ static double rising_cuts(struct hunt *h, struct partition_watch *w) {
     return INFINITY;
 }
 
-/* While there is time: better incumbents, and cuts below the one that was too much. */
+/* Spends the time that is left on better incumbents, and on cuts below the one that took
+ * too much memory. */
 static void use_up(struct hunt *h, double cut, struct partition_watch *w) {
     while (!w->stopped && !hunt_over(h)) {
         improve(h, w);
@@ -201,8 +202,8 @@ static void use_up(struct hunt *h, double cut, struct partition_watch *w) {
     }
 }
 
-/* The searches on one core, cheap ones first; returns what they prove. No value may be
- * above the ceiling. */
+/* Runs the searches on one core, cheap ones first. Returns the bound that they prove. No
+ * value may be above the ceiling. */
 static double search_core(const struct partition_core *c, struct state *st, double ceiling,
                           struct partition_chain *best) {
     struct partition_watch *w = &st->w;
@@ -225,8 +226,8 @@ static double search_core(const struct partition_core *c, struct state *st, doub
     return h.bound;
 }
 
-/* Solves one core: best chain with value < best->value, and a bound for this core, infinite
- * when there is no answer at all. */
+/* Solves one core: finds the best chain with value < best->value. Returns a bound for
+ * this core, which is infinite when there is no answer at all. */
 static double solve_core(const struct partition_core *c, struct state *st,
                          struct partition_chain *best) {
     double ceiling = c->goal == PARTITION_MAXLOAD ? c->max_load * (1 + 1e-12) : INFINITY;
@@ -234,7 +235,7 @@ static double solve_core(const struct partition_core *c, struct state *st,
     return fmin(bound >= ceiling ? INFINITY : bound, best->value);
 }
 
-/* Takes a chain over items as the answer over nodes, turned to pipeline order. */
+/* Makes a chain over items the answer over nodes, in the order of the pipeline. */
 static void adopt(struct state *st, const struct partition_core *c,
                   const struct partition_chain *ch) {
     st->best.value = ch->value;
@@ -289,7 +290,7 @@ static void solve_modes(struct state *st) {
     }
 }
 
-/* Without what is banned first; only where that has no solution, with it. */
+/* Solves without what is banned first, and with it only where that has no solution. */
 static void solve_bans(struct state *st) {
     struct partition_ban bans[3];
     double end = st->w.end_s, floor = 0;
@@ -327,7 +328,7 @@ static int explain_node(const struct partition_problem *p, struct err *err) {
     return 0;
 }
 
-/* A group of nodes that must be together and does not fit anywhere. */
+/* Names a group of nodes that must stand together and does not fit anywhere. */
 static int explain_group(const struct partition_problem *p, struct err *err) {
     struct partition_core c;
     struct partition_watch w = {.end_s = INFINITY, .max_steps = INT64_MAX};
@@ -365,7 +366,8 @@ static int explain_group(const struct partition_problem *p, struct err *err) {
     return status;
 }
 
-/* Whether the problem has an answer once the accelerators have all the memory they want. */
+/* Returns whether the problem has an answer once the accelerators have all the memory
+ * they want. */
 static bool possible_with_room(const struct partition_problem *p) {
     struct partition_problem roomy = *p;
     struct partition_answer a;

@@ -81,12 +81,13 @@ struct partition_answer {
 int partition_read(struct json_stream *s, struct partition_problem *p, struct err *err);
 void partition_release(struct partition_problem *p);
 
-/* Solves. EXIT_NO with the constraint when nothing fits or nothing was found in time. */
+/* Solves the problem. EXIT_NO names the constraint when nothing fits or nothing was
+ * found in time. */
 int partition_solve(const struct partition_problem *p, const struct solve_limits *limits,
                     struct partition_answer *a, struct err *err);
 void partition_answer_release(struct partition_answer *a);
 
-/* What one stage comes to, as the evaluator sees it. */
+/* What one stage takes, as the evaluator finds it. */
 struct partition_stage {
     double load;    /* as defined above */
     double compute; /* latencies alone */

@@ -24,7 +24,8 @@ static int cost_order(const void *x, const void *y) {
     return a->one < b->one ? -1 : a->one > b->one;
 }
 
-/* Every latency and tensor that the goal counts, and what is paid in any case. */
+/* Lists every latency and tensor cost that the goal counts; what is paid in any case is
+ * left out. */
 static int32_t list_costs(const struct partition_problem *p, struct cost *v, double *sure) {
     bool bytes = p->goal == PARTITION_BYTES;
     int32_t *readers = mem_array((size_t)p->n + 1, sizeof *readers), count = 0;

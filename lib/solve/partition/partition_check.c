@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sums of doubles taken in another order differ in the last bits. */
+/* Allows for the last bits, in which sums of doubles in another order differ. */
 static bool exceeds(double x, double limit) {
     return x > limit + 1e-9 * fabs(limit);
 }

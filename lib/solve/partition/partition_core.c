@@ -21,7 +21,7 @@ struct pair {
     int32_t a, b;
 };
 
-/* Sorts by b (`first` false) or a, equals staying in order: v to out. */
+/* Sorts v into `out` by b (`first` false) or by a; equal ones keep their order. */
 static void sort_by(const struct pair *v, int32_t count, int32_t n, bool first,
                     struct pair *out) {
     int32_t *at = mem_array((size_t)n + 1, sizeof *at);
@@ -42,7 +42,7 @@ static void pairs_sort(struct pair *v, int32_t count, int32_t n) {
     free(other);
 }
 
-/* Sorts, drops doubles and pairs of equals; returns how many are left. */
+/* Sorts, and drops duplicates and pairs of equal numbers. Returns how many are left. */
 static int32_t pairs_clean(struct pair *v, int32_t count, int32_t n) {
     int32_t kept = 0;
     pairs_sort(v, count, n);
@@ -53,7 +53,7 @@ static int32_t pairs_clean(struct pair *v, int32_t count, int32_t n) {
     return kept;
 }
 
-/* Lists a -> b of sorted pairs, or b -> a. */
+/* Makes the lists a -> b of sorted pairs, or b -> a. */
 static struct partition_lists lists_of(const struct pair *v, int32_t count, int32_t n,
                                        bool turned) {
     struct partition_lists l = {mem_array((size_t)n + 2, sizeof *l.at),
@@ -77,7 +77,7 @@ static int32_t find(int32_t *parent, int32_t i) {
     return i;
 }
 
-/* Numbers the roots 0..: out[i] of every i. Returns their count. */
+/* Numbers the roots from 0 on into out[i], for every i. Returns their count. */
 static int32_t number_roots(int32_t *parent, int32_t n, int32_t *out) {
     int32_t count = 0;
     for (int32_t i = 0; i < n; i++)
@@ -88,7 +88,8 @@ static int32_t number_roots(int32_t *parent, int32_t n, int32_t *out) {
     return count;
 }
 
-/* The order between classes: pair (a, b) when a's stage may not come after b's. */
+/* Collects the order between classes: a pair (a, b) where a's stage may not come after
+ * b's. */
 static int32_t order_pairs(const struct partition_problem *p, const int32_t *group,
                            int32_t n, struct pair *out) {
     bool *forward = mem_array((size_t)p->colors + 1, sizeof *forward);
@@ -108,7 +109,7 @@ static int32_t order_pairs(const struct partition_problem *p, const int32_t *gro
     return pairs_clean(out, count, n);
 }
 
-/* Tarjan's strongly connected components, with its own stack. */
+/* Tarjan's search for strongly connected components, with a stack of its own. */
 struct tarjan {
     const struct partition_lists *next;
     int32_t *index, *low, *stack, *path, *edge, *parent;
@@ -161,7 +162,7 @@ static void join_banned(const struct partition_problem *p, struct partition_ban 
     }
 }
 
-/* Joins what lies on a common cycle, in the union-find `parent`. */
+/* Joins the classes on a common cycle, in the union-find `parent`. */
 static void join_cycles(const struct pair *pairs, int32_t count, int32_t n,
                         int32_t *parent) {
     struct partition_lists next = lists_of(pairs, count, n, false);
@@ -177,7 +178,7 @@ static void join_cycles(const struct pair *pairs, int32_t count, int32_t n,
     lists_release(&next);
 }
 
-/* What a group of classes amounts to while leaves are merged. */
+/* What a group of classes takes while leaves are merged. */
 struct group {
     double work, memory;
     bool supported;
@@ -201,9 +202,10 @@ static struct group *groups_of(const struct partition_problem *p, const int32_t 
     return g;
 }
 
-/* Merges idle groups with one neighbour, again and again. Neighbours are counted over all
- * edges, backward ones included, and over the pairs of the order. Returns whether one with
- * memory was merged where memory may bind; marks those classes in `weightless`. */
+/* Merges idle groups with their only neighbour until none is left. Neighbours are
+ * counted over all edges, backward ones included, and over the pairs of the order.
+ * Returns whether a group with memory was merged where memory may bind; marks those
+ * classes in `weightless`. */
 static bool join_leaves(const struct partition_problem *p, enum partition_core_mode mode,
                         const int32_t *group, int32_t n, int32_t *parent, bool *weightless,
                         struct partition_watch *w) {
@@ -220,7 +222,7 @@ static bool join_leaves(const struct partition_problem *p, enum partition_core_m
     }
     count = pairs_clean(pairs, count, n);
     bool changed = true;
-    /* Long idle chains: enough is enough. */
+    /* A long idle chain takes as many rounds as it has links, so there is an end to it. */
     for (int round = 0; changed && round < 200 && !partition_watch_stop_now(w); round++) {
         changed = false;
         for (int32_t i = 0; i < count; i++) {
@@ -251,8 +253,8 @@ static bool join_leaves(const struct partition_problem *p, enum partition_core_m
     return heavy;
 }
 
-/* Numbers items so that what lies nearer to the end of the pipeline comes first; among the
- * free ones the last one freed, so that a branch is followed before the next begins. */
+/* Numbers items from the end of the pipeline. Among the items that are free the one
+ * freed last comes first, so that a branch is followed before the next begins. */
 static void number_items(const struct pair *pairs, int32_t count, int32_t n,
                          int32_t *number) {
     struct partition_lists before =
@@ -337,7 +339,8 @@ static int tensor_order(const void *x, const void *y) {
     return 0;
 }
 
-/* Tensors with at least two items and a weight; those with the same items are added up. */
+/* Builds the tensors with at least two items and a weight; those with the same items are
+ * added up. */
 static void build_tensors(const struct partition_problem *p, struct partition_ban ban,
                           struct partition_core *c) {
     struct pair *pairs = mem_array(2 * (size_t)p->m + 1, sizeof *pairs);
@@ -387,8 +390,8 @@ static void build_tensors(const struct partition_problem *p, struct partition_ba
     free(pairs), free(t), free(pins), free(flat);
 }
 
-/* The groups of classes that stand together anyway: in group[], of each class; returns how
- * many. */
+/* Finds the groups of classes that must stand together, as group[] of each class.
+ * Returns how many there are. */
 static int32_t group_classes(const struct partition_problem *p, struct partition_ban ban,
                              struct partition_watch *w, struct pair *pairs,
                              int32_t *group) {
@@ -412,8 +415,8 @@ static int32_t group_classes(const struct partition_problem *p, struct partition
     return n;
 }
 
-/* Joins idle leaves in group[] and gives every node its item; returns the pairs of the order
- * between items. weightless: [nodes], those whose memory is forgotten. */
+/* Joins idle leaves in group[] and gives every node its item. Returns the pairs of the
+ * order between items. weightless: [nodes] those whose memory is forgotten. */
 static int32_t number_nodes(const struct partition_problem *p,
                             enum partition_core_mode mode, struct partition_watch *w,
                             int32_t *group, int32_t n, struct pair *pairs, bool *weightless,

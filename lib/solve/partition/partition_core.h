@@ -29,7 +29,7 @@ enum { PARTITION_RATES = 6 };         /* at most */
  * the weighted seconds below the limit on loads and the weighted bytes of the devices left. */
 struct partition_rate {
     double accel, cpu, size; /* the weights */
-    double flight;           /* activations count so many times (as far as that is true) */
+    double flight;   /* activations count so many times, or as often as a stage has them */
     bool accel_only; /* worth on an accelerator alone: only true when no CPU is left */
     double *worth;   /* of each item */
     double total;    /* sum of worth */
@@ -46,18 +46,19 @@ struct partition_watch {
     bool full; /* the search ran out of memory */
 };
 bool partition_watch_stop(struct partition_watch *w);
-/* The same for steps that take long: looks at the clock every time. */
+/* Does the same for steps that take long, and therefore looks at the clock every time. */
 bool partition_watch_stop_now(struct partition_watch *w);
 
-/* What nobody would pay if there is another way: 10^14 as the cost of an edge says "do not cut
- * this". Beside such numbers sums lose all others, so the solution without them is searched
- * first. */
+/* A cost that nobody would pay if there is an alternative: 10^14 on an edge says "do not
+ * cut this". Next to such numbers sums lose all others, so the solution without them is
+ * searched for first. */
 struct partition_ban {
-    double least; /* what costs so much or more is banned; INFINITY = nothing */
+    double least; /* what costs this or more is banned; INFINITY = nothing */
     double rest;  /* what a solution without it costs at most */
 };
 
-/* The bans worth trying for this problem, least first, at most `max`; returns how many. */
+/* Finds the bans worth trying for this problem, least first, at most `max`. Returns how
+ * many there are. */
 int partition_bans(const struct partition_problem *p, struct partition_ban *bans, int max);
 
 enum partition_core_mode {
@@ -89,31 +90,33 @@ struct partition_core {
     bool merged_heavy;
 };
 
-/* Merging ends early, with more items, when `w` says stop. False on an interrupt: the core is of no
- * use then but to be released. */
+/* Builds the core. Merging ends early, with more items, when `w` says stop. Returns
+ * false on an interrupt: the core may only be released then. */
 bool partition_core_create(const struct partition_problem *p, enum partition_core_mode mode,
                            struct partition_ban ban, struct partition_watch *w,
                            struct partition_core *c);
 void partition_core_release(struct partition_core *c);
 
-/* Sets up c->rate[] from items and limits, and frees it. */
+/* Set up c->rate[] from items and limits, and free it. */
 void partition_rates_create(struct partition_core *c);
 void partition_rates_release(struct partition_core *c);
 
-/* The least conceivable limit on loads that lets `left[]` (sums of worth, one per rate) be
- * done by so many devices, which follow those used; 0 when nothing is left, INFINITY when
- * they cannot hold it. */
+/* Returns the least limit on loads at which so many devices, which follow those used,
+ * could do what is left (sums of worth, one per rate); 0 when nothing is left, INFINITY
+ * when they cannot hold it. */
 double partition_rates_bound(const struct partition_core *c, const double *left, int accels,
                              int cpus);
 
-/* The same for everything on all devices. */
+/* Returns the same for everything on all devices. */
 double partition_rates_least(const struct partition_core *c);
 
-/* What of rate r devices like these can hold below `limit`; INFINITY: any amount. */
+/* Returns how much worth of rate r devices like these can hold below `limit`; INFINITY:
+ * any amount. */
 double partition_rates_room(const struct partition_core *c, int r, double limit, int accels,
                             int cpus);
 
-/* Stages in the order of the search (end of the pipeline first). */
+/* A partition as its stages in the order of the search, which begins at the end of the
+ * pipeline. */
 struct partition_chain {
     double value; /* INFINITY = none found yet */
     int stages;
@@ -123,22 +126,22 @@ struct partition_chain {
 void partition_chain_init(struct partition_chain *ch, int32_t n);
 void partition_chain_release(struct partition_chain *ch);
 
-/* The linearized dynamic program over several orders, each next one drawn around the best
- * chain so far. Improves `best`. */
+/* Improves `best` by the linearized dynamic program over several orders, each next one
+ * drawn around the best chain so far. */
 void partition_line(const struct partition_core *c, int rounds, uint64_t seed,
                     struct partition_watch *w, struct partition_chain *best);
 
-/* Is there proof that some load is above the limit in every partition, because devices that need
- * not communicate cannot hold everything either (partition_reach.c)? If they can, *ch is the
- * partition, with its true value. */
+/* Decides whether some load must be above the limit in every partition, because so many
+ * devices cannot hold everything even if communication is free (partition_reach.c). If
+ * they can, *ch is the partition, with its true value. */
 enum partition_reach { PARTITION_OUT_OF_REACH, PARTITION_REACHED, PARTITION_REACH_UNKNOWN };
 bool partition_reach_fit(const struct partition_core *c);
 enum partition_reach partition_reach(const struct partition_core *c, double limit,
                                      struct partition_watch *w, struct partition_chain *ch);
 
-/* The exact search over down-sets for a chain with value < cut, where `low` is proven to be a
- * bound (0 = none). Returns the proven bound: min(cut, anything left out). Stores a better chain
- * in `best` when it finds one. */
+/* Searches the down-sets exactly for a chain with value < cut, where `low` is proven to
+ * be a bound (0 = none). Returns the proven bound: the cut, or the least bound of what
+ * was left out. Stores a better chain in `best` when it finds one. */
 double partition_ideal(const struct partition_core *c, double low, double cut,
                        struct partition_watch *w, struct partition_chain *best);
 

@@ -77,7 +77,7 @@ struct search {
     int32_t *need;               /* per item: predecessors outside of I + S */
     int32_t *need_i;             /* per item: predecessors outside of I */
     int32_t first;   /* outside of I, the first item, which nothing there comes before */
-    bool first_only; /* only its stage can be in turn */
+    bool first_only; /* only stages with it come next */
     struct frame *frames;
     ARR(int32_t) cand;
     int32_t *closed_stack, n_closed;
@@ -108,7 +108,8 @@ static void grow_sets(struct search *q) {
     q->chain = mem_grow(q->chain, cap, sizeof *q->chain);
 }
 
-/* The number of the set `now`, stored if it is new; -1 when the memory is used up. */
+/* Returns the number of the set `now`, which is stored if it is new, or -1 when the
+ * memory is used up. */
 static int32_t set_number(struct search *q) {
     size_t bytes = (size_t)q->c->words * sizeof *q->now;
     int64_t known = hashtable_find(&q->table, q->s.hash, same_set, q, q->now);
@@ -132,13 +133,13 @@ static int32_t set_number(struct search *q) {
     return i;
 }
 
-/* What a label is known to come to: a greatest load counts no less than the bound of all that
- * goes on from there, so labels below it are as good as each other. */
+/* Returns what a label is known to come to. A greatest load counts as no less than the
+ * bound of all that follows, so labels below that bound are equally good. */
 static double label_worth(const struct search *q, const struct label *l) {
     return q->c->goal == PARTITION_MAXLOAD ? l->bound : l->value;
 }
 
-/* Stores a label unless one that is no worse in every respect stands there already. */
+/* Stores a label unless another is no worse in every respect. */
 static void add_label(struct search *q, int32_t set, struct label l) {
     double worth = label_worth(q, &l);
     for (int32_t i = q->heads[set]; i >= 0; i = q->labels.p[i].next) {
@@ -156,8 +157,8 @@ static void add_label(struct search *q, int32_t set, struct label l) {
 
 /* ---- the end of a stage ---------------------------------------------------------- */
 
-/* Proven for every chain that goes on from `now` with so many devices used, `value` so far.
- */
+/* Returns a bound for every chain that continues from `now` with so many devices used
+ * and `value` so far. */
 static double bound_here(const struct search *q, int accels, int cpus, double value) {
     const struct partition_core *c = q->c;
     const struct sums *s = &q->s;
@@ -204,9 +205,10 @@ static void emit_label(struct search *q, int32_t from, bool is_cpu) {
         add_label(q, set, l);
 }
 
-/* Stages that do not depend on each other may stand in any order, so one order is enough: next
- * comes the stage of the first item outside of I, or one that must come before it. Does S
- * look like that? (Only where it does not matter how many stages come before.) */
+/* Returns whether S comes next in the one order that is searched. Stages that do not
+ * depend on each other may stand in any order where it does not matter how many stages
+ * come before them, so one order is enough: next is the stage of the first item outside
+ * I, or one that must come before it. */
 static bool in_turn(const struct search *q) {
     return !q->c->any_order || q->s.out > 0 || partition_set_has(q->now, q->first);
 }
@@ -269,7 +271,7 @@ static void untake(struct search *q, int32_t v) {
         q->need[c->succ.v[e]]++;
 }
 
-/* Leaves v out of the stage: closes what lies behind it. */
+/* Leaves v out of the stage, which closes everything behind it. */
 static void leave(struct search *q, int32_t v) {
     const struct partition_core *c = q->c;
     struct sums *s = &q->s;
@@ -303,7 +305,8 @@ static void reopen(struct search *q, const struct frame *f) {
         partition_set_drop(q->closed, q->closed_stack[--q->n_closed]);
 }
 
-/* Which kinds of device the stage (and everything it can still grow to) may stand on. */
+/* Returns the kinds of device on which the stage, and everything it can still grow to,
+ * may stand. */
 static int kinds_left(const struct search *q, int kinds) {
     const struct partition_core *c = q->c;
     const struct sums *s = &q->s;
@@ -348,7 +351,7 @@ static void push_frame(struct search *q, int depth, int32_t from, int32_t to, in
     f->hi = (int32_t)q->cand.n;
 }
 
-/* The candidate has been tried: from now on it is left out. */
+/* Leaves out the candidate that has been tried. */
 static void next_candidate(struct search *q, struct frame *f) {
     int32_t v = q->cand.p[f->at];
     untake(q, v);
@@ -360,7 +363,8 @@ static void next_candidate(struct search *q, struct frame *f) {
         f->hi = f->at;
 }
 
-/* Every down-set above I that one stage can reach. The candidates of frame 0 are set. */
+/* Enumerates every down-set above I that one stage can reach. The candidates of frame 0
+ * must be set. */
 static void grow(struct search *q) {
     int depth = 0;
     while (depth >= 0) {
@@ -388,8 +392,8 @@ static void grow(struct search *q) {
 
 /* ---- one down-set after the other ------------------------------------------------ */
 
-/* Collects the labels of a set that are worth going on from, and what they allow at most.
- */
+/* Collects the labels of a set that are worth continuing, and the limits that they allow
+ * at most. */
 static int open_labels(struct search *q, int32_t set) {
     const struct partition_core *c = q->c;
     int kinds = 0;
@@ -420,7 +424,7 @@ static int open_labels(struct search *q, int32_t set) {
     return kinds;
 }
 
-/* Loads the set as I: counts, sums, and the free items as candidates. */
+/* Makes a set the down-set I: its counts, its sums, and the free items as candidates. */
 static void load_set(struct search *q, int32_t set, int kinds) {
     const struct partition_core *c = q->c;
     const uint64_t *bits = set_at(q, set);
@@ -507,7 +511,7 @@ static void store_chain(const struct search *q, struct partition_chain *best) {
     }
 }
 
-/* The least bound of the labels that were not finished. */
+/* Returns the least bound of the labels that were not finished. */
 static double frontier(const struct search *q, int32_t count, int32_t set) {
     double bound = q->cut;
     for (int32_t n = count; n <= q->c->n; n++)

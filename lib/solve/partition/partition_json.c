@@ -1,4 +1,5 @@
-/* partition_json.c - answers of the partition solver as documents, and documents as answers. */
+/* partition_json.c - the partition solver for documents: problems in, answers out and
+ * checked. */
 #include "solve/partition/partition.h"
 
 #include "common/json.h"

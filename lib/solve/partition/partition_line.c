@@ -19,7 +19,7 @@
 #define FEW_ENDS 200  /* ... for the first answer */
 #define PLAIN    3    /* orders that are not drawn at random */
 
-/* Best way to reach a prefix with so many devices. */
+/* The best partition of a prefix on so many devices. */
 struct cell {
     double value;
     int32_t from; /* prefix before the last stage */
@@ -96,7 +96,7 @@ static void draw_late(struct line *l) {
     free(height), free(first);
 }
 
-/* The k-th of the plain orders: stack, queue, late. */
+/* Draws the k-th of the plain orders: by a stack, by a queue, or late. */
 static void draw_plain(struct line *l, int k) {
     const struct partition_chain none = {.value = INFINITY};
     if (k < 2)
@@ -153,7 +153,7 @@ static void piece_end(struct line *l, const struct piece *s, int32_t i, int32_t 
         }
 }
 
-/* No longer piece can be of use. */
+/* Returns whether no longer piece can be of use. */
 static bool piece_over(const struct line *l, const struct piece *s) {
     const struct partition_core *c = l->c;
     bool bytes = c->goal == PARTITION_BYTES;
@@ -173,7 +173,7 @@ static void fill_cells(struct line *l, struct partition_watch *w) {
     l->cells[0].value = 0;
     memset(l->in_i, 0, tensors * sizeof *l->in_i);
     for (int32_t i = 0; i < c->n; i += l->stride) {
-        /* A piece of a long order takes longer than a look at the clock. */
+        /* On a long order one piece takes longer than reading the clock. */
         if (partition_watch_stop(w) || partition_watch_stop_now(w))
             return;
         struct piece s = {.supported = true};
@@ -212,7 +212,8 @@ static bool take_best(struct line *l, struct partition_chain *best) {
         at -= x->is_cpu ? 1 : l->cpus + 1;
         j = x->from;
     }
-    best->stages = stages; /* numbered from the end of the walk: turn them */
+    best->stages =
+        stages; /* stages were numbered from the end of the walk, so their numbers are reversed */
     for (int32_t v = 0; v < l->c->n; v++)
         best->stage_of[v] = stages - 1 - best->stage_of[v];
     for (int s = 0; 2 * s < stages - 1; s++) {
@@ -223,7 +224,8 @@ static bool take_best(struct line *l, struct partition_chain *best) {
     return true;
 }
 
-/* The same with stages that may end in fewer places: an answer soon, on long orders. */
+/* Does the same with stages that may end in fewer places, which answers soon on long
+ * orders. */
 static bool try_few_ends(struct line *l, struct partition_watch *w,
                          struct partition_chain *best) {
     int32_t stride = l->stride;
@@ -234,8 +236,8 @@ static bool try_few_ends(struct line *l, struct partition_watch *w,
     return found;
 }
 
-/* A first answer on long orders. Stages stay short below a cut, which makes it cheap; the first one
- * is often high enough, along one of the plain orders. */
+/* Finds a first answer on long orders along one of the plain orders. Stages stay short
+ * below a cut, which makes it cheap, and the first cut is often high enough. */
 static bool try_first(struct line *l, struct partition_watch *w,
                       struct partition_chain *best) {
     static const double cuts[] = {1.25, 1.6, 2.5, INFINITY};
@@ -250,8 +252,8 @@ static bool try_first(struct line *l, struct partition_watch *w,
     return found;
 }
 
-/* The best partition along the order that was drawn, if it beats `best`; the first one
- * is cheaper below a cut. */
+/* Finds the best partition along the order that was drawn, if it beats `best`. The first
+ * one is found faster below a cut. */
 static bool try_order(struct line *l, struct partition_watch *w,
                       struct partition_chain *best) {
     if (isinf(best->value) && l->c->goal == PARTITION_MAXLOAD) {

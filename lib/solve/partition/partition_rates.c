@@ -32,7 +32,8 @@ static double item_bytes(const struct partition_core *c, int32_t i, double fligh
     return c->size[i] + flight * c->act[i];
 }
 
-/* Bytes that an accelerator in a place (from 1) holds at most when activations count F times. */
+/* Returns the bytes that an accelerator in a place (from 1) holds at most when
+ * activations count F times. */
 static double place_bytes(const struct partition_core *c, int place, double flight) {
     return c->max_size * fmax(1, flight / fmin((double)c->micro_batches, place));
 }
@@ -60,7 +61,7 @@ static double worth(const struct partition_core *c, const struct partition_rate 
     return c->supported[i] ? fmin(accel, cpu) : cpu;
 }
 
-/* Adds a rate with these weights unless there is one like it. */
+/* Adds a rate with these weights unless there is a similar one. */
 static void add_rate(struct partition_core *c, struct partition_rate q) {
     if (c->rates == PARTITION_RATES || known(c, &q))
         return;
@@ -97,7 +98,7 @@ static void time_rates(struct partition_core *c) {
 
 /* ---- with memory ----------------------------------------------------------------- */
 
-/* Up to which weight of a byte an item is better off on an accelerator. */
+/* The weight of a byte up to which an item is better off on an accelerator. */
 struct even {
     double weight, bytes;
 };
@@ -107,9 +108,9 @@ static int even_order(const void *x, const void *y) {
     return a->weight > b->weight ? -1 : a->weight < b->weight;
 }
 
-/* The best weight of a byte beside weights of seconds, and the bound that they prove together,
- * times the weighted devices. It rises with the weight while what prefers accelerators does
- * not fit on them. v: work space, one per item. */
+/* Finds the best weight of a byte for given weights of seconds. Returns the bound that
+ * they prove together, times the weighted devices. The bound rises with the weight while
+ * the items that prefer accelerators do not fit on them. v: scratch, one per item. */
 static double best_size_weight(const struct partition_core *c, struct partition_rate *q,
                                double room, struct even *v) {
     double value = 0, bytes = 0;
@@ -134,8 +135,9 @@ static double best_size_weight(const struct partition_core *c, struct partition_
     return value - q->size * room;
 }
 
-/* The best weights for all items on the accelerators and so many CPUs (maybe more than there
- * are): concave in the share that seconds of accelerators have, so a golden section finds it. */
+/* Finds the best weights for all items on the accelerators and so many CPUs, which may
+ * be more than there are. The bound is concave in the fraction that seconds of
+ * accelerators get, so a golden section finds the best. */
 static struct partition_rate best_weights(const struct partition_core *c, double cpus,
                                           double flight, double room, struct even *v) {
     const double golden = 0.6180339887498949;
@@ -154,8 +156,8 @@ static struct partition_rate best_weights(const struct partition_core *c, double
     return q[value[0] < value[1]];
 }
 
-/* How many activations to count, for the greatest part of the memory that items fill then;
- * *part is that part. */
+/* Returns how many activations to count so that items fill the greatest part of the
+ * memory; *part is that part. */
 static double best_flight(const struct partition_core *c, double *part) {
     double most = fmin((double)c->micro_batches, c->accels + c->cpus), best = 1;
     *part = 0;

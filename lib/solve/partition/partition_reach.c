@@ -72,7 +72,7 @@ static bool inside(const uint64_t *a, const uint64_t *b, int32_t words) {
     return true;
 }
 
-/* Stores I + S unless it lies in another one that took as many devices. */
+/* Stores I + S unless another set reached with as many devices contains it. */
 static void store(struct reach *g) {
     const struct partition_core *c = g->c;
     list *l = &g->at[g->accels * (c->cpus + 1) + g->cpus];
@@ -107,7 +107,7 @@ static bool over(struct reach *g) {
     return g->gave_up || g->done >= 0 || partition_watch_stop(g->w);
 }
 
-/* Everything is decided: keeps the stage if nothing left out fits. */
+/* Keeps the stage, of which everything is decided, if nothing left out still fits. */
 static void complete(struct reach *g) {
     for (int64_t i = 0; i < g->cand.n; i++)
         if (g->left_out[i] && fits(g, g->cand.p[i]))
@@ -115,7 +115,7 @@ static void complete(struct reach *g) {
     store(g);
 }
 
-/* Gives up v and what lies behind it; how many were on the stack before. */
+/* Gives up v and everything behind it. Returns how many were on the stack before. */
 static int64_t close_behind(struct reach *g, int32_t v) {
     const struct partition_core *c = g->c;
     int64_t before = g->closed_stack.n;
@@ -132,7 +132,7 @@ static int64_t close_behind(struct reach *g, int32_t v) {
     return before;
 }
 
-/* Can the devices that come hold what is given up? */
+/* Returns whether the remaining devices can hold what is given up. */
 static bool held(const struct reach *g) {
     for (int r = 0; r < g->c->rates; r++)
         if (g->left[r] > g->room[r] + 2 * g->c->rate[r].slack)
@@ -147,7 +147,7 @@ static void leave(struct reach *g, int64_t at, bool fitted) {
     double time = g->open_time, size = g->open_size, left[PARTITION_RATES];
     memcpy(left, g->left, sizeof left);
     int64_t before = close_behind(g, v);
-    /* If all that can still come leaves room for v, no largest stage is without it. */
+    /* If v fits beside everything that can still come, no largest stage is without it. */
     bool room = fitted && g->time + g->open_time + item_time(g, v) <= g->limit &&
                 g->size + g->open_size + item_size(g, v) <= g->max_size;
     g->left_out[at] = fitted;
@@ -160,7 +160,7 @@ static void leave(struct reach *g, int64_t at, bool fitted) {
     memcpy(g->left, left, sizeof left);
 }
 
-/* Takes or leaves the free item at this place of cand, and all that follow. */
+/* Decides the free item at this place of cand and all that follow. */
 static void branch(struct reach *g, int64_t at) {
     const struct partition_core *c = g->c;
     g->gave_up = g->gave_up || ++g->steps > MAX_STEPS;
@@ -193,7 +193,7 @@ static void branch(struct reach *g, int64_t at) {
     leave(g, at, fitted);
 }
 
-/* All largest stages of one kind behind a set. */
+/* Makes all largest stages of one kind behind a set. */
 static void extend(struct reach *g, int32_t set, int accels, int cpus, bool is_cpu) {
     const struct partition_core *c = g->c;
     size_t words = (size_t)c->words * sizeof *g->now;
@@ -235,7 +235,7 @@ static void take_chain(const struct reach *g, struct partition_chain *ch) {
     }
 }
 
-/* The value with all messages; INFINITY above the limit on loads. */
+/* Returns the value with all messages, or INFINITY above the limit on loads. */
 static double chain_value(const struct partition_core *c,
                           const struct partition_chain *ch) {
     double *load = mem_array((size_t)ch->stages + 1, sizeof *load), value = 0;

@@ -23,7 +23,8 @@ struct raw_edge {
     double cost, bytes;
 };
 
-/* Ids and colours are arbitrary integers: sorted pairs find them. */
+/* An arbitrary integer of the document and its index; sorted by the first, they find ids
+ * and colours. */
 struct named {
     int64_t name;
     int32_t index;
@@ -60,7 +61,7 @@ static int32_t named_find(const struct named *v, int32_t n, int64_t name) {
     return lo < n && v[lo].name == name ? v[lo].index : -1;
 }
 
-/* true, false, 0 or 1. */
+/* Reads true, false, 0 or 1. */
 static int read_flag(const json_t *obj, const char *key, bool *out, struct err *err) {
     const json_t *v = json_object_get(obj, key);
     if (json_is_boolean(v)) {
@@ -96,7 +97,7 @@ static int read_node(const json_t *obj, struct partition_node *node, bool *has_c
     return 0;
 }
 
-/* Colour classes get numbers 0.. in the order of their first node. */
+/* Numbers colour classes from 0 on in the order of their first node. */
 static void number_colors(struct partition_problem *p, const bool *has_color) {
     struct named *v = mem_array((size_t)p->n + 1, sizeof *v);
     int32_t count = 0;
@@ -145,7 +146,8 @@ static int place_edge(struct reader *r, const struct raw_edge *raw, struct err *
     return 0;
 }
 
-/* All nodes are known: their names are sorted, and the edges that came before are placed. */
+/* Sorts the names of all nodes, which are known by now, and places the edges that came
+ * before them. */
 static int name_nodes(struct reader *r, struct err *err) {
     size_t n = (size_t)r->nodes.n;
     r->ids = mem_array(n + 1, sizeof *r->ids);
@@ -211,7 +213,7 @@ static int take_edges(void *to, struct json_stream *s, struct err *err) {
     return solve_doc_objects(s, "edges", take_edge, to, err);
 }
 
-/* Sums over nodes stay finite. */
+/* Checks that sums over nodes stay finite. */
 static int check_sums(const struct partition_problem *p, struct err *err) {
     double accel = 0, cpu = 0, size = 0;
     for (int32_t i = 0; i < p->n; i++) {
@@ -229,7 +231,8 @@ static int check_sums(const struct partition_problem *p, struct err *err) {
     return 0;
 }
 
-/* Takes nodes without predecessors away; what stays lies on or behind a cycle. */
+/* Removes nodes without predecessors until none is left; what stays lies on or behind a
+ * cycle. */
 static int check_acyclic(const struct partition_problem *p, struct err *err) {
     size_t n = (size_t)p->n + 1;
     int32_t *degree = mem_array(n, sizeof *degree), *head = mem_array(n, sizeof *head);
@@ -284,7 +287,8 @@ static int read_header(const json_t *doc, struct partition_problem *p, struct er
     return 0;
 }
 
-/* loadBalance r is maxLoad = r times an even share of all latencies. */
+/* Reads loadBalance, which limits loads to that many times an even share of all
+ * latencies. */
 static int read_balance(const json_t *doc, struct partition_problem *p, struct err *err) {
     double ratio = 0, total = 0;
     if (json_opt_num(doc, "loadBalance", 0, 1e300, &ratio, err) < 0)
@@ -299,7 +303,7 @@ static int read_balance(const json_t *doc, struct partition_problem *p, struct e
     return 0;
 }
 
-/* What the reader holds becomes the problem's. */
+/* Moves what the reader holds into the problem. */
 static int put_together(struct reader *r, const json_t *doc, struct partition_problem *p,
                         struct err *err) {
     if (read_header(doc, p, err) < 0)

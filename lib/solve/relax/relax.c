@@ -1,10 +1,10 @@
-/* The race of descents (relax_run.h), and what their rounded ends are worth.
- *
- * Of many starts most end alike or badly, and early on it shows which: so all go a little way, the
- * better half goes on, and so forth (successive halving; Jamieson and Talwalkar, AISTATS 2016). What
- * counts is the value of the rounded answer, polished: each cut is put where the longer of its
- * two stages is shortest, each choice where its stage is, until none moves. Descents know nothing
- * of each other, so threads change nothing. */
+/* relax.c - the race of descents (relax_run.h), and the evaluation of their rounded
+ * ends. Of many starts most end alike or badly, which shows early on. So all go a little
+ * way, the better half continues, and so forth (successive halving; Jamieson and
+ * Talwalkar, AISTATS 2016). What counts is the value of the rounded answer after
+ * polishing: each cut moves to where the longer of its two stages is shortest, and each
+ * choice to what is best for its stage, until none moves. Descents do not depend on each
+ * other, so the number of threads changes nothing. */
 #include "solve/relax/relax.h"
 
 #include "common/mem.h"
@@ -51,7 +51,7 @@ static double class_time(const struct relax_problem *p, const struct relax_answe
     return time;
 }
 
-/* The rows of stage k anew. */
+/* Computes the rows of stage k. */
 static void bill_stage(struct bill *b, const struct relax_answer *a, int k) {
     const struct relax_problem *p = b->p;
     double *time = b->time + k * (p->n_units + 1), *bytes = b->bytes + k * (p->n_units + 1);
@@ -79,7 +79,8 @@ static struct bill bill_of(const struct relax_problem *p, const struct relax_ans
     return b;
 }
 
-/* Of stage k with units first .. end-1; *excess grows by the share of the memory that it lacks. */
+/* Returns the time of stage k with units first .. end-1; *excess grows by the fraction
+ * of the memory that it lacks. */
 static double stage_time(const struct bill *b, const struct relax_answer *a, int k,
                          int first, int end, double *excess) {
     const struct relax_problem *p = b->p;
@@ -103,8 +104,8 @@ static void evaluate(const struct bill *b, struct relax_answer *a) {
     a->value = sum + (b->p->micro_batches - 1) * longest;
 }
 
-/* Puts the cut in front of stage k where the longer of its two stages is shortest; false where it stands
- * there already. */
+/* Puts the cut in front of stage k where the longer of its two stages is shortest.
+ * Returns false if it stands there already. */
 static bool move_cut(const struct bill *b, struct relax_answer *a, int k) {
     double least = INFINITY, least_excess = INFINITY;
     int now = a->first[k], best = now;
@@ -131,7 +132,8 @@ static double now_time(const struct bill *b, const struct relax_answer *a, int k
     return stage_time(b, a, k, a->first[k], a->first[k + 1], excess);
 }
 
-/* Gives one of stage k's choices the number that is best for the stage; false where it has it. */
+/* Gives one of stage k's choices the value that is best for the stage. Returns false if
+ * it has that already. */
 static bool change(struct bill *b, struct relax_answer *a, int k, int *choice, int n) {
     double least_excess, least = now_time(b, a, k, &least_excess);
     int best = *choice, before = best;
@@ -214,7 +216,7 @@ void relax_answer_release(struct relax_answer *a) {
     *a = (struct relax_answer){0};
 }
 
-/* Rounds it off; what is best of all so far stays. */
+/* Rounds the present state, and stores it if it is the best so far. */
 static void round_off(struct racer *r) {
     relax_run_round(r->run, &r->now);
     struct bill b = bill_of(r->now.problem, &r->now);

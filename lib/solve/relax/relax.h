@@ -61,7 +61,7 @@ struct relax_answer {
     int *first;           /* [stages + 1] units */
     int *option, *choice; /* [stages]; [stages x nodes] */
     double value,
-        excess; /* the share of the memory that is missing, of all stages; 0 = fits */
+        excess; /* the fraction of the memory that is missing, of all stages; 0 = fits */
 };
 
 /* Descends from every start, start i on starts[i] with a seed of its own; after each eighth, quarter and

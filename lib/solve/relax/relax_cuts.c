@@ -1,7 +1,8 @@
-/* Forwards and backwards along the cuts, as for a hidden Markov chain: front[k][i] is the weight of all
- * ways to place the cuts up to k with cut k at i, back[k][i] of all ways to place those behind it.
- * A row is known up to a factor, so each is scaled to a sum of 1. The gradient needs, of every
- * cut and place, what the others gain on average; that is carried along the same way. */
+/* relax_cuts.c - forward and backward passes along the cuts, as for a hidden Markov
+ * chain: front[k][i] is the weight of all placements of the cuts up to k with cut k at
+ * i, back[k][i] that of all placements of the cuts after it. A row is known up to a
+ * factor, so each is scaled to a sum of 1. The gradient needs, for every cut and place,
+ * the mean gain of the other cuts, which the same passes carry along. */
 #include "solve/relax/relax_cuts.h"
 
 #include "common/mem.h"
@@ -28,7 +29,7 @@ void relax_cuts_release(struct relax_cuts *c) {
     *c = (struct relax_cuts){0};
 }
 
-/* Cut k stands at first .. last: every part has a unit. */
+/* The first and the last place of cut k: every part has a unit. */
 static int first_of(int k) {
     return k + 1;
 }
@@ -77,7 +78,7 @@ void relax_cuts_find(struct relax_cuts *c, const double *logits, double temperat
     }
 }
 
-/* What the cuts up to k gain where cut k is at i, on average over those ahead of it. */
+/* Computes the mean gain of the cuts up to k, with cut k at i. */
 static void gain_ahead(struct relax_cuts *c, int k, const double *gain) {
     int width = c->width;
     const double *front = c->front + (k - 1) * width;
@@ -91,7 +92,7 @@ static void gain_ahead(struct relax_cuts *c, int k, const double *gain) {
     }
 }
 
-/* What those behind k gain. */
+/* Computes the mean gain of the cuts after k. */
 static void gain_behind(struct relax_cuts *c, int k, const double *gain) {
     int width = c->width;
     double *behind = c->behind + k * width, sum = 0, all = 0;

@@ -18,17 +18,17 @@ struct relax_cuts {
     double *ahead, *behind;
 };
 
-/* Fewer cuts than units. */
+/* There must be fewer cuts than units. */
 void relax_cuts_init(struct relax_cuts *c, int cuts, int units);
 void relax_cuts_release(struct relax_cuts *c);
 
-/* The probabilities. */
+/* Computes the probabilities. */
 void relax_cuts_find(struct relax_cuts *c, const double *logits, double temperature);
 
-/* From what a loss gains by each probability to what it gains by each logit, in place. */
+/* Turns, in place, the gradient of a loss by the probabilities into that by the logits. */
 void relax_cuts_gradient(struct relax_cuts *c, double temperature, double *row);
 
-/* The most probable cuts. */
+/* Finds the most probable cuts. */
 void relax_cuts_best(struct relax_cuts *c, const double *logits, int *cut);
 
 #endif

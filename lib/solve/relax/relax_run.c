@@ -1,10 +1,10 @@
-/* Forwards: logits become probabilities (of cuts as relax_cuts.h has it, else by softmax at the
- * present temperature), these expected times and bytes of every stage, these the loss, a smooth maximum
- * over the stages. Backwards the same way, by hand. Expectations multiply as if choices were
- * independent, which they become as they are decided. Adam (Kingma and Ba, ICLR 2015) moves the
- * logits.
- *
- * The loss has no unit: times are shares of the first average stage time, bytes of the memory. */
+/* relax_run.c - one descent. Forwards, logits become probabilities (of cuts by
+ * relax_cuts.h, otherwise by a softmax at the present temperature), these become
+ * expected times and bytes of every stage, and these the loss, a smooth maximum over the
+ * stages. The backward pass is written by hand. Expectations multiply as if choices were
+ * independent, which they become as they are decided. Adam (Kingma and Ba, ICLR 2015)
+ * moves the logits. The loss has no unit: times are fractions of the first average stage
+ * time, bytes of the memory. */
 #include "solve/relax/relax_run.h"
 
 #include "common/mem.h"
@@ -16,17 +16,18 @@
 #include <string.h>
 
 static const double RATE = 0.15, FIRST_DECAY = 0.9, SECOND_DECAY = 0.98, SPREAD = 0.3;
-/* At the beginning and in the end: temperature, sharpness of the maximum, price of memory. */
-static const double WARM = 1, COLD = 0.05, BLUNT = 8, SHARP = 150, CHEAP = 0.5, DEAR = 20;
+/* Values at the beginning and at the end: temperature, sharpness of the maximum, penalty
+ * of memory. */
+static const double WARM = 1, COLD = 0.05, BLUNT = 8, SHARP = 150, MILD = 0.5, STRICT = 20;
 
-/* What a unit of a class comes to in a stage. */
+/* What a unit of a class takes in a stage. */
 struct relax_sum {
     double time, fixed, slot;
 };
 
 struct relax_run {
     const struct relax_problem *p;
-    double temperature, sharpness, price, scale_us;
+    double temperature, sharpness, penalty, scale_us;
     int64_t steps;
     struct relax_cuts cuts;
     /* One row of all that is relaxed: logits of the cuts, then of each stage its options and the
@@ -44,7 +45,7 @@ static const struct relax_costs *costs_of(const struct relax_run *r, int k) {
     return r->p->costs[k];
 }
 
-/* Where the choices of a node of stage k begin in the row. */
+/* Returns where the choices of a node of stage k begin in the row. */
 static int64_t choices_at(const struct relax_run *r, int k, int node) {
     const struct relax_costs *c = costs_of(r, k);
     return r->stage_at[k] + c->n_options + c->first[node];
@@ -115,8 +116,8 @@ static void find_chances(struct relax_run *r) {
     }
 }
 
-/* How much of each class stands in each stage: cuts tell how likely each unit is to stand behind
- * them. */
+/* Computes how much of each class stands in each stage; the cuts say how likely each
+ * unit stands behind them. */
 static void find_inside(struct relax_run *r) {
     const struct relax_problem *p = r->p;
     int classes = p->n_classes;
@@ -133,7 +134,7 @@ static void find_inside(struct relax_run *r) {
     }
 }
 
-/* What each of a's choices costs with b as it is, or the other way round. */
+/* Returns the expected cost of one choice of a with b as it is, or the other way round. */
 static double edge_us(const struct relax_run *r, int k, const struct relax_edge *e,
                       bool of_b, int choice) {
     const struct relax_costs *c = costs_of(r, k);
@@ -173,7 +174,7 @@ static struct relax_sum option_sum(const struct relax_run *r, int k, int option,
     return (struct relax_sum){c->more_time[at], c->more_fixed[at], c->more_slot[at]};
 }
 
-/* Of all classes in stage k. */
+/* Adds up the expected costs of all classes in stage k. */
 static void sum_classes(struct relax_run *r, int k) {
     const struct relax_problem *p = r->p;
     const struct relax_costs *c = costs_of(r, k);
@@ -193,7 +194,7 @@ static void sum_classes(struct relax_run *r, int k) {
     }
 }
 
-/* What the cuts around stage k cost it. */
+/* Returns the expected cost of the cuts around stage k. */
 static double cuts_us(const struct relax_run *r, int k) {
     const struct relax_problem *p = r->p;
     double us = 0;
@@ -224,7 +225,7 @@ static void sum_stage(struct relax_run *r, int k) {
 
 /* ---- the loss ------------------------------------------------------------------------ */
 
-/* What the loss gains by each stage's time and bytes. */
+/* Computes the gradient of the loss by each stage's time and bytes. */
 static void find_stage_gains(struct relax_run *r) {
     const struct relax_problem *p = r->p;
     double longest = 0, all = 0;
@@ -242,13 +243,13 @@ static void find_stage_gains(struct relax_run *r) {
         r->time_gain[k] =
             (1 + (p->micro_batches - 1) * worst) / (p->micro_batches * r->scale_us);
         bool over = r->bytes[k] > p->memory;
-        r->bytes_gain[k] = over ? r->price * r->bytes[k] / p->memory / p->memory : 0;
+        r->bytes_gain[k] = over ? r->penalty * r->bytes[k] / p->memory / p->memory : 0;
     }
 }
 
 /* ---- backwards ----------------------------------------------------------------------- */
 
-/* From chances to logits, in place. */
+/* Turns, in place, the gradient by probabilities into that by logits. */
 static void harden(const struct relax_run *r, int64_t at, int n) {
     double mean = 0;
     for (int i = 0; i < n; i++)
@@ -302,7 +303,7 @@ static void gain_stage(struct relax_run *r, int k) {
         harden(r, choices_at(r, k, v), c->first[v + 1] - c->first[v]);
 }
 
-/* What the loss gains by a unit in stage k, into r->row. */
+/* Computes into r->row the gradient of the loss by a unit in stage k. */
 static void gain_units(struct relax_run *r, int k) {
     const struct relax_problem *p = r->p;
     const struct relax_sum *sums = r->sums + k * p->n_classes;
@@ -313,7 +314,8 @@ static void gain_units(struct relax_run *r, int k) {
     }
 }
 
-/* A cut that stands further to the front gives the units behind it to the stage behind. */
+/* Computes the gradient by the cuts: a cut further to the front gives the units behind
+ * it to the stage behind it. */
 static void gain_cuts(struct relax_run *r) {
     const struct relax_problem *p = r->p;
     int width = r->cuts.width;
@@ -348,7 +350,7 @@ static void descend(struct relax_run *r) {
 void relax_run_step(struct relax_run *r, double done) {
     r->temperature = WARM * pow(COLD / WARM, done);
     r->sharpness = BLUNT * pow(SHARP / BLUNT, done);
-    r->price = CHEAP * pow(DEAR / CHEAP, done);
+    r->penalty = MILD * pow(STRICT / MILD, done);
     find_chances(r);
     find_inside(r);
     for (int k = 0; k < r->p->n_stages; k++)

@@ -15,11 +15,12 @@ struct relax_run;
 struct relax_run *relax_run_make(const struct relax_problem *p, uint64_t seed);
 void relax_run_free(struct relax_run *r);
 
-/* One step of the descent; done: the share of the way that lies behind, from 0 to 1, by which it
- * cools. */
+/* Takes one step of the descent. done: the fraction of the steps taken so far, from 0 to
+ * 1, by which it cools. */
 void relax_run_step(struct relax_run *r, double done);
 
-/* The most probable cuts, options and choices: fills these of an answer that has room for them. */
+/* Fills in the most probable cuts, options and choices of an answer whose arrays are
+ * allocated. */
 void relax_run_round(struct relax_run *r, struct relax_answer *out);
 
 #endif

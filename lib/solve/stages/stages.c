@@ -65,8 +65,8 @@ static void offer(struct search *s) {
         stages_plan_copy(&s->best, &s->plan);
 }
 
-/* f(T) as far as it matters above `lo`: 1 with s->plan, 0 when no plan with all m in
- * [lo, T] beats the incumbent, -1 stopped. */
+/* Finds f(T) as far as it matters above `lo`. Returns 1 with s->plan, 0 when no plan
+ * with all m in [lo, T] beats the incumbent, -1 when stopped. */
 static int solve_at(struct search *s, double T, double lo) {
     struct stages_dp *dp = &s->dp;
     int64_t root = s->p->devices;
@@ -86,7 +86,7 @@ static int solve_at(struct search *s, double T, double lo) {
 
 /* ---- the loop over intervals ---------------------------------------------------- */
 
-/* The last level <= x, at least i - 1. */
+/* Returns the last level <= x, but at least i - 1. */
 static int64_t level_at_most(const struct search *s, double x, int64_t i, int64_t j) {
     i--;
     while (i < j) {
@@ -105,7 +105,7 @@ static void push(struct search *s, int64_t i, int64_t j, double sum_lo, bool mid
         arr_push(&s->open, v);
 }
 
-/* Takes out the interval with the least bound. */
+/* Removes and returns the interval with the least bound. */
 static struct interval pop(struct search *s) {
     int64_t at = 0;
     for (int64_t i = 1; i < s->open.n; i++)
@@ -116,8 +116,9 @@ static struct interval pop(struct search *s) {
     return v;
 }
 
-/* Where to cut. At the top a pass either closes the interval or raises its sum_lo; in the
- * middle it may halve it. They take turns; while nothing feasible is known, the top. */
+/* Chooses where to cut an interval. At its top a pass either closes the interval or
+ * raises its sum_lo; in its middle a pass may halve it. The two alternate; while nothing
+ * feasible is known, only the top is tried. */
 static int64_t cut_level(const struct search *s, const struct interval *v) {
     if (isinf(s->best.value) || !v->middle)
         return v->j;
@@ -168,7 +169,8 @@ static double gap_of(double value, double bound) {
     return value <= bound ? 0 : (value - bound) / fmax(fabs(bound), DBL_MIN);
 }
 
-/* Filters, lists the levels and searches the intervals. `lo`: no plan has a smaller max. */
+/* Filters candidates, lists the levels and searches the intervals. `lo`: no plan has a
+ * smaller maximum. */
 static void search_levels(struct search *s, double lo) {
     double sum_lo = s->dp.suffix[s->p->devices];
     if (!stages_dp_prefix(&s->dp, INFINITY, s->dp.prefix) ||
@@ -193,7 +195,7 @@ static void search_levels(struct search *s, double lo) {
 
 /* ---- infeasible problems -------------------------------------------------------- */
 
-/* Says what cannot be met: a layer, the devices, or memory. */
+/* Names what cannot be met: a layer, the devices, or memory. */
 static int explain(struct search *s, struct err *err) {
     const struct stages_problem *p = s->p;
     struct stages_dp *dp = &s->dp;
@@ -236,7 +238,7 @@ static int explain(struct search *s, struct err *err) {
 
 /* ---- the answer ----------------------------------------------------------------- */
 
-/* Everything up to the incumbent; 0, or -1 with an error. */
+/* Runs the whole search. Returns 0, or -1 with an error. */
 static int run(struct search *s, struct err *err) {
     const struct stages_problem *p = s->p;
     struct stages_dp *dp = &s->dp;

@@ -75,7 +75,7 @@ struct stages_problem {
     const int16_t *dense_succ;
 };
 
-/* A document: its tables, and the rest as a tree. */
+/* A document: its tables, and all other members as a tree. */
 struct stages_doc {
     json_t *rest;
     struct stages_table cost, succ;
@@ -89,13 +89,13 @@ int stages_read(struct stages_problem *p, struct stages_doc *doc, struct json_st
 void stages_release(struct stages_problem *p);
 void stages_doc_release(struct stages_doc *doc);
 
-/* Costs of stages first..k for k = first..end-1 with configuration c: t[k], succ[k];
- * t = INFINITY where it cannot be. succ is capped at layers. Returns end: all longer stages
- * take more than limit. */
+/* Computes the costs of stages first..k for k = first..end-1 with configuration c: t[k],
+ * succ[k]; t = INFINITY where a stage is impossible. succ is capped at the number of
+ * layers. Returns end: all longer stages take more than limit. */
 int stages_row(const struct stages_problem *p, int first, int c, double limit, double *t,
                int *succ);
 
-/* w and m of a stage, from its time. */
+/* Derives w and m of a stage from its time. */
 void stages_charge(const struct stages_problem *p, int first, int last, double t, double *w,
                    double *m);
 
@@ -119,14 +119,15 @@ struct stages_answer {
     int64_t passes, label_passes; /* that it took; of these, such with memory */
 };
 
-/* Solves. Fills *a (release it) and returns 0. EXIT_NO when there is no plan (the message names
- * what cannot be met) or none was found in time; EXIT_SYSTEM when memory is short. */
+/* Solves the problem, fills *a (release it) and returns 0. EXIT_NO when there is no plan
+ * (the message names what cannot be met) or none was found in time; EXIT_SYSTEM when
+ * memory is short. */
 int stages_solve(const struct stages_problem *p, const struct solve_limits *limits,
                  struct stages_answer *a, struct err *err);
 void stages_answer_release(struct stages_answer *a);
 
-/* Works value and limits of an answer out again, from the document. EXIT_SYSTEM-style
- * failure (a bug) when the plan does not keep to the document. */
+/* Computes the value of an answer again from the document alone. EXIT_NO when it does
+ * not keep to the document. */
 int stages_check(const struct stages_doc *doc, const json_t *answer, double *value,
                  struct err *err);
 

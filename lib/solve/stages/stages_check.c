@@ -14,7 +14,7 @@ static double num(const json_t *v, double otherwise) {
     return json_is_number(v) ? json_number_value(v) : otherwise;
 }
 
-/* Where [first][last][submesh][config] stands in a table, counted row by row. */
+/* Returns the index of [first][last][submesh][config] in a table, row by row. */
 static int64_t place(const struct stages_table *t, int first, int last, int submesh,
                      int config) {
     int64_t at = last - first;
@@ -23,7 +23,8 @@ static int64_t place(const struct stages_table *t, int first, int last, int subm
     return (at * t->submeshes + submesh) * t->configs + config;
 }
 
-/* The per-layer number of a configuration: its own array, or that of "layers"; scaled. */
+/* Returns the scaled per-layer number of a configuration: its own array, or that of
+ * "layers". */
 static double layer_number(const json_t *doc, const json_t *c, const char *key,
                            const char *scale, int layer) {
     const json_t *own = json_object_get(c, key);
@@ -37,7 +38,7 @@ struct stage {
     double time;
 };
 
-/* Time of a stage and whether it fits; -1 with an error. */
+/* Adds up the time of a stage and checks that it fits. -1 with an error. */
 static int additive_time(const json_t *doc, const struct stage *s, double *t,
                          struct err *err) {
     const json_t *c = json_array_get(json_object_get(doc, "configs"), (size_t)s->config);
@@ -79,7 +80,8 @@ static double cut_cost(const json_t *doc, int p, int layers) {
     return p <= 0 || p >= layers ? 0 : num(json_array_get(cut, (size_t)p - 1), 0);
 }
 
-/* The submesh has the stage's number of devices, and they are of its class. */
+/* Checks that the submesh has the stage's number of devices and that they are of its
+ * class. */
 static int check_devices(const json_t *doc, const struct stage *s, struct err *err) {
     const json_t *list = json_object_get(doc, "submeshes");
     if (!list)
@@ -122,7 +124,7 @@ static int read_stage(const json_t *v, struct stage *s) {
                        "time", &s->time);
 }
 
-/* What a stage adds to the sum and to the maximum. */
+/* Computes what a stage adds to the sum and to the maximum. */
 static int stage_cost(const struct stages_doc *whole, const struct stage *s, int layers,
                       double *w, double *m, struct err *err) {
     const json_t *doc = whole->rest;

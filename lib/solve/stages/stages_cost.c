@@ -4,8 +4,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The greatest number of successors s for which state + workspace + (s + 1) * activation
- * stays within the capacity, capped at `layers`; -1 when not even s = 0 does. */
+/* Returns the greatest number of successors s for which state + workspace + (s + 1) *
+ * activation stays within the capacity, capped at `layers`, or -1 when not even s = 0
+ * does. */
 static int successors(double state, double activation, double workspace, double capacity,
                       int layers) {
     double left = capacity - state - workspace;
@@ -62,9 +63,9 @@ void stages_charge(const struct stages_problem *p, int first, int last, double t
     }
 }
 
-/* Even plans. All stages on submeshes of one size: for a bound on m the stages are filled greedily, and
- * the bound is bisected. Costs that do not grow with the layers make this a heuristic; it
- * only has to be a fair first incumbent. */
+/* Even plans have all stages on submeshes of one size: for a bound on m the stages are
+ * filled greedily, and the bound is bisected. This is a heuristic where costs do not
+ * grow with the layers, but it only has to give a fair first incumbent. */
 
 struct even {
     const struct stages_dp *dp;
@@ -75,7 +76,7 @@ struct even {
     struct stages_plan *plan;
 };
 
-/* The best stage first..last over choices of this size on devices that begin at d. */
+/* Finds the best stage first..last over choices of this size on devices that begin at d. */
 static bool even_stage(struct even *e, int first, int last, int d,
                        struct stages_stage *st) {
     bool any = false;
@@ -96,7 +97,7 @@ static bool even_stage(struct even *e, int first, int last, int d,
     return any;
 }
 
-/* Fills the plan with stages of m <= limit; false when the layers are not used up. */
+/* Fills the plan with stages of m <= limit. Returns false when layers are left. */
 static bool even_fill(struct even *e, double limit) {
     const struct stages_problem *p = e->p;
     int l = 0;
@@ -115,7 +116,7 @@ static bool even_fill(struct even *e, double limit) {
             if (good)
                 e->plan->stages[e->plan->n] = st;
             else if (any)
-                break; /* costs mostly grow: do not look on */
+                break; /* costs mostly grow, so longer stages are not tried */
             any |= good;
         }
         if (!any)

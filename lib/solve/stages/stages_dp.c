@@ -60,7 +60,8 @@ static void find_alike(const struct stages_problem *p, int *alike) {
     }
 }
 
-/* Another choice on the same devices is at least as fast and as roomy. */
+/* Returns whether another choice on the same devices is at least as fast and allows as
+ * many successors. */
 static bool dominated(const struct stages_problem *p, const struct rows *r, int j, int k) {
     const struct stages_choice *c = &p->choices[j];
     double t = r->now[c->config];
@@ -76,7 +77,7 @@ static bool dominated(const struct stages_problem *p, const struct rows *r, int 
     return false;
 }
 
-/* The stage l..k with choice j, if it is worth having. */
+/* Adds the stage l..k with choice j if it is worth having. */
 static void build_cell(struct stages_dp *dp, const struct rows *r, int l, int k, int j,
                        double limit) {
     const struct stages_problem *p = dp->p;
@@ -148,7 +149,8 @@ bool stages_dp_build(struct stages_dp *dp, double limit, struct err *err) {
 
 /* ---- relaxed passes -------------------------------------------------------------- */
 
-/* Four doubles at a time where the machine has them: worth a factor of two on the whole. */
+/* Handles four doubles at a time where the machine can, which halves the time of the
+ * whole. */
 #if defined(__x86_64__) && defined(__GNUC__)
 #define HAVE_WIDE 1
 #ifdef __clang__
@@ -179,7 +181,7 @@ max_loop(double *restrict g, const double *restrict f, double m, int n) {
 
 typedef void row_fn(double *restrict g, const double *restrict f, double w, int n);
 
-/* The row of a choice on some of the numbers of devices, `step` apart. */
+/* Runs the row of a choice over numbers of devices that are `step` apart. */
 static void stepped(row_fn *row, double *g, const double *f, double w,
                     const struct stages_choice *c) {
     int step = stages_choice_step(c);
@@ -262,8 +264,8 @@ bool stages_dp_prefix(struct stages_dp *dp, double limit, double *q) {
     return true;
 }
 
-/* The least a[i] + b[i]; four of them at a time, so that they do not wait for each other.
- */
+/* Returns the least a[i] + b[i]. Four minima run at a time, so that they do not wait for
+ * each other. */
 static double least_sum(const double *a, const double *b, int n) {
     double m[4] = {INFINITY, INFINITY, INFINITY, INFINITY};
     int i = 0;

@@ -38,7 +38,7 @@ void stages_dp_init(struct stages_dp *dp, const struct stages_problem *p,
                     double deadline_s);
 void stages_dp_release(struct stages_dp *dp);
 
-/* All passes return false when time is up or an interrupt came. */
+/* Returns whether time is up or an interrupt came. All passes return false then. */
 bool stages_dp_stopped(const struct stages_dp *dp);
 
 /* Lists every stage with m <= limit that is worth having: of two configurations on the same
@@ -46,8 +46,9 @@ bool stages_dp_stopped(const struct stages_dp *dp);
  * there are too many; a list that stages_dp_stopped() cut short is good for nothing. */
 bool stages_dp_build(struct stages_dp *dp, double limit, struct err *err);
 
-/* Least sum (STAGES_DP_SUM) or least greatest m (STAGES_DP_MAX) over stages with m <= limit, when stages
- * may have any number of successors as long as they may have one (the last: none). */
+/* Computes the least sum (STAGES_DP_SUM) or the least greatest m (STAGES_DP_MAX) over
+ * stages with m <= limit, when stages may have any number of successors if they may have
+ * one at all (the last: none). */
 bool stages_dp_suffix(struct stages_dp *dp, double limit, enum stages_dp_kind kind,
                       double *g);
 bool stages_dp_prefix(struct stages_dp *dp, double limit, double *q);
@@ -56,20 +57,21 @@ bool stages_dp_prefix(struct stages_dp *dp, double limit, double *q);
  * (both with limit INFINITY) and by (B-1) * max(m, lo). */
 bool stages_dp_filter(struct stages_dp *dp, double lo, double best);
 
-/* The plan behind g[0][devices], which must be finite. */
+/* Traces the plan behind g[0][devices], which must be finite. */
 void stages_dp_trace(const struct stages_dp *dp, double limit, const double *g,
                      struct stages_plan *plan);
 
-/* True when no stage of the plan has more successors than its memory allows. */
+/* Returns whether no stage of the plan has more successors than its memory allows. */
 bool stages_dp_fits(const struct stages_dp *dp, const struct stages_plan *plan);
 
-/* Least sum below `cap` with memory: 1 found (plan filled), 0 there is none, -1 stopped.
- * q, g: sums of prefixes and suffixes with the same limit, by which labels are dropped. */
+/* Finds the least sum below `cap` with memory. Returns 1 with the plan, 0 when there is
+ * none, -1 when stopped. q, g: sums of prefixes and suffixes with the same limit, by
+ * which labels are dropped. */
 int stages_dp_labels(struct stages_dp *dp, double limit, const double *q, const double *g,
                      double cap, struct stages_plan *plan);
 
-/* A first incumbent: stages on submeshes of one size, as even as they come. Leaves *best
- * alone when it finds nothing better; ends when stages_dp_stopped(). */
+/* Finds a first incumbent: stages on submeshes of one size, as even as possible. Leaves
+ * *best alone when it finds nothing better; ends when stages_dp_stopped(). */
 void stages_even(const struct stages_dp *dp, struct stages_plan *best);
 
 void stages_plan_init(struct stages_plan *plan, const struct stages_problem *p);

@@ -1,4 +1,4 @@
-/* stages_json.c - answers of the stages solver as documents. */
+/* stages_json.c - the stages solver for documents: problems in, answers out and checked. */
 #include "solve/stages/stages.h"
 
 #include "common/mem.h"

@@ -71,7 +71,7 @@ static void put(struct fronts *f, int d, int stages, struct cell c) {
         f->top[d] = stages + 1;
 }
 
-/* Moves the row in work into the pool as fronts, and empties it. */
+/* Moves the row that is worked on into the pool as fronts, and empties it. */
 static void row_close(struct fronts *f, int l) {
     struct stages_dp *dp = f->dp;
     for (int d = 0; d < dp->width; d++) {
@@ -97,7 +97,7 @@ static void row_close(struct fronts *f, int l) {
     }
 }
 
-/* All suffixes that begin with triple i at layer l. */
+/* Makes all suffixes that begin with triple i at layer l. */
 static void extend(struct fronts *f, int64_t i, const double *ql, const double *g,
                    double cap) {
     struct stages_dp *dp = f->dp;

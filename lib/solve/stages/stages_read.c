@@ -15,7 +15,7 @@
 
 /* ---- dense tables ---------------------------------------------------------------- */
 
-/* The table has an array per layer, and per submesh. */
+/* Checks that the table has an array per layer and per submesh. */
 static int check_table(const struct stages_problem *p, const struct stages_table *t,
                        int submeshes, struct err *err) {
     if (t->layers != p->layers)
@@ -51,7 +51,8 @@ static int read_dense(struct stages_problem *p, const struct stages_doc *doc, in
 
 /* ---- additive form -------------------------------------------------------------- */
 
-/* obj[key], an array of L numbers >= 0, times scale. Absent: from `base` or zeros. */
+/* Reads obj[key], an array of L numbers >= 0, times scale; if it is absent, from `base`
+ * or zeros. */
 static int read_vector(const json_t *obj, const char *key, int n, double scale,
                        const double *base, double **out, struct err *err) {
     const json_t *a = json_object_get(obj, key);
@@ -221,7 +222,7 @@ static int read_submeshes(const json_t *doc, struct submesh **list, int *n,
     return 0;
 }
 
-/* One choice per configuration and run of devices that it may stand on. */
+/* Makes one choice per configuration and run of devices that it may stand on. */
 static int make_choices(struct stages_problem *p, const struct submesh *s,
                         const struct run *runs, int num_runs, struct err *err) {
     p->choices = mem_array((size_t)p->num_configs * (size_t)num_runs, sizeof *p->choices);
@@ -274,7 +275,7 @@ static int read_cut(struct stages_problem *p, const json_t *doc, struct err *err
     return err_input(err, "cut.charge: expected receiver, sender, both or link");
 }
 
-/* No sum of the problem may leave the range of a double. */
+/* Checks that no sum of the problem leaves the range of a double. */
 static int check_range(const struct stages_problem *p, struct err *err) {
     double limit = 1e300 / (p->micro_batches + p->layers), most = 0;
     for (int i = 0; i <= p->layers && p->cut; i++)

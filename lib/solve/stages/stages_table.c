@@ -12,7 +12,7 @@ struct walk {
     struct err *err;
 };
 
-/* The place of the first `depth` indices, before a message. */
+/* Prefixes a message with the place of the first `depth` indices. */
 static int at_place(struct walk *w, int depth) {
     char place[64] = "";
     for (int i = 0, n = 0; i < depth; i++)
@@ -29,7 +29,8 @@ static int enter(struct walk *w, int depth) {
     return type < 0 ? -1 : json_stream_enter(w->s, '[', w->err);
 }
 
-/* One array per depth: the first of its kind says how many entries all have. */
+/* Checks the length of an array; the first one at each depth says how many entries all
+ * of them have. */
 static int leave(struct walk *w, int depth, int *want) {
     int n = w->at[depth];
     if (*want == 0)
@@ -47,7 +48,7 @@ static int wrong_number(struct walk *w) {
     return at_place(w, 4);
 }
 
-/* A number; null and "Infinity" are infinite. -1 with the stream's error, or NAN. */
+/* Reads a number; null and "Infinity" are infinite. -1 with the stream's error, or NAN. */
 static int take_number(struct walk *w, double *x) {
     struct json_number number;
     int type = json_stream_type(w->s, w->err);

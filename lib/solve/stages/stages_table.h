@@ -20,13 +20,15 @@ struct stages_table {
     ARR(int16_t) succ; /* of a table of numbers: -1 = never, at most STAGES_MAX_LAYERS */
 };
 
-/* For struct solve_part: reads the next value of the stream into the struct stages_table `to`.
- * EXIT_INPUT with the place where the arrays differ in length, or a number is wrong. */
+/* Read the next value of the stream into the struct stages_table `to`, as struct
+ * solve_part asks. EXIT_INPUT with the place where the arrays differ in length, or a
+ * number is wrong. */
 int stages_table_times(void *to, struct json_stream *s, struct err *err);
 int stages_table_successors(void *to, struct json_stream *s, struct err *err);
 void stages_table_release(struct stages_table *t);
 
-/* Place of the cells [first][last], last >= first, each submeshes * configs entries long. */
+/* Returns the index of the cells [first][last], last >= first, each submeshes * configs
+ * entries long. */
 static inline int64_t stages_table_cell(int layers, int first, int last) {
     return (int64_t)first * (2 * (int64_t)layers - first + 1) / 2 + (last - first);
 }
