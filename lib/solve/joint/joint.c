@@ -41,10 +41,6 @@ struct search {
     int64_t sets, pairs, judged, knapsacks;
 };
 
-bool joint_stopped(const struct joint_problem *p) {
-    return interrupted() || now_s() >= p->deadline_s;
-}
-
 static double gap_of(double value, double bound) {
     return value <= bound ? 0 : (value - bound) / fmax(fabs(bound), DBL_MIN);
 }

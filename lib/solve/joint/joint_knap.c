@@ -61,10 +61,6 @@ struct knap {
     double lp, greedy; /* bound and solution of the relaxation */
 };
 
-double joint_sync_factor(const struct joint_problem *p) {
-    return 4 / ((double)p->samples * p->bandwidth);
-}
-
 static bool earlier(const struct option *x, const struct option *y) {
     return x->t < y->t ||
            (x->t == y->t && (x->m < y->m || (x->m == y->m && x->item < y->item)));

@@ -10,6 +10,8 @@
  */
 #include "solve/joint/joint.h"
 
+#include "common/progress.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -267,4 +269,12 @@ int joint_read(struct joint_problem *p, const struct joint_doc *doc, struct err 
 void joint_release(struct joint_problem *p) {
     arena_release(&p->arena);
     *p = (struct joint_problem){0};
+}
+
+bool joint_stopped(const struct joint_problem *p) {
+    return interrupted() || now_s() >= p->deadline_s;
+}
+
+double joint_sync_factor(const struct joint_problem *p) {
+    return 4 / ((double)p->samples * p->bandwidth);
 }

@@ -20,37 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void partition_chain_init(struct partition_chain *ch, int32_t n) {
-    *ch = (struct partition_chain){.value = INFINITY};
-    ch->stage_of = mem_array((size_t)n + 1, sizeof *ch->stage_of);
-    ch->is_cpu = mem_array((size_t)n + 1, sizeof *ch->is_cpu);
-}
-
-void partition_chain_release(struct partition_chain *ch) {
-    free(ch->stage_of);
-    free(ch->is_cpu);
-}
-
-static bool time_over(const struct partition_watch *w) {
-    return interrupted() || (w->all_steps && w->steps >= w->all_steps) ||
-           (isfinite(w->end_s) && now_s() >= w->end_s);
-}
-
-bool partition_watch_stop(struct partition_watch *w) {
-    w->steps++;
-    if (!w->stopped && w->steps >= w->max_steps)
-        w->stopped = true;
-    /* Looking at the clock costs as much as many steps. */
-    if (!w->stopped && (w->steps & 0xff) == 0)
-        w->stopped = time_over(w);
-    return w->stopped;
-}
-
-bool partition_watch_stop_now(struct partition_watch *w) {
-    w->stopped = w->stopped || time_over(w);
-    return w->stopped;
-}
-
 /* What is known while the cores are solved one after the other. */
 struct state {
     const struct partition_problem *p;
@@ -93,7 +62,7 @@ static bool pass(const struct partition_core *c, double cut, int64_t steps,
     *bound = fmax(*bound, fmin(proven, best->value));
     bool ended = !w->stopped;
     w->max_steps = INT64_MAX;
-    w->stopped = time_over(w); /* and not the steps, or the memory */
+    w->stopped = partition_watch_over(w); /* and not the steps, or the memory */
     return ended;
 }
 
@@ -252,7 +221,7 @@ static double solve_mode(struct state *st, enum partition_core_mode mode, bool *
     struct partition_chain best;
     struct partition_watch *w = &st->w;
     double end = w->end_s;
-    w->stopped = time_over(w);
+    w->stopped = partition_watch_over(w);
     *heavy = false;
     if (!partition_core_create(st->p, mode, st->ban, w, &c)) {
         partition_core_release(&c);
@@ -263,7 +232,7 @@ static double solve_mode(struct state *st, enum partition_core_mode mode, bool *
     best.value = st->best.value; /* only better ones are of interest */
     if (mode == PARTITION_CORE_MERGED && c.merged_heavy && isfinite(end))
         w->end_s = (now_s() + end) / 2; /* the rest is for the bound */
-    w->stopped = time_over(w);
+    w->stopped = partition_watch_over(w);
     double bound = solve_core(&c, st, &best);
     if (mode != PARTITION_CORE_RELAXED && best.value < st->best.value)
         adopt(st, &c, &best);
@@ -283,7 +252,8 @@ static void solve_modes(struct state *st) {
     st->cut_short = false; /* that bound was not for the problem itself */
     st->bound = solve_mode(st, PARTITION_CORE_RELAXED, &other);
     st->proof = "exhaustive search with the memory of idle leaves forgotten";
-    if (st->bound < good_enough(st->best.value, st->limits->gap) && !time_over(&st->w)) {
+    if (st->bound < good_enough(st->best.value, st->limits->gap) &&
+        !partition_watch_over(&st->w)) {
         st->cut_short = false;
         st->bound = fmax(st->bound, solve_mode(st, PARTITION_CORE_EXACT, &other));
         st->proof = "exhaustive search over down-sets";

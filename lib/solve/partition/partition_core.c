@@ -482,3 +482,14 @@ void partition_core_release(struct partition_core *c) {
     partition_rates_release(c);
     *c = (struct partition_core){0};
 }
+
+void partition_chain_init(struct partition_chain *ch, int32_t n) {
+    *ch = (struct partition_chain){.value = INFINITY};
+    ch->stage_of = mem_array((size_t)n + 1, sizeof *ch->stage_of);
+    ch->is_cpu = mem_array((size_t)n + 1, sizeof *ch->is_cpu);
+}
+
+void partition_chain_release(struct partition_chain *ch) {
+    free(ch->stage_of);
+    free(ch->is_cpu);
+}

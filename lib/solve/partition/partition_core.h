@@ -45,6 +45,9 @@ struct partition_watch {
     bool stopped;
     bool full; /* the search ran out of memory */
 };
+/* Returns whether the time, or all steps, are used up, or an interrupt came. */
+bool partition_watch_over(const struct partition_watch *w);
+/* Counts a step, and returns whether the search has to stop. */
 bool partition_watch_stop(struct partition_watch *w);
 /* Does the same for steps that take long, and therefore looks at the clock every time. */
 bool partition_watch_stop_now(struct partition_watch *w);
