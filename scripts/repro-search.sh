@@ -9,6 +9,11 @@
 #           FIRST (1) on; EVERY=1 takes all, an hour. Exit 1 where a ratio is above 1.
 # scale     processor time and memory of a search (ALGORITHM) by layers, devices and models.
 # aceso     searches over Aceso's published tables, WEFT_DATA/aceso/small, beside what Aceso found
+# ablation  each algorithm alone over some 40 settings of grid (EVERY=5, FIRST): the ratio of its step to
+#           the best that any of them found; by how much the best of the others was slower, where it
+#           alone was best (auto apart, which asks the others); processor time.
+# simple    what --slack gives: SLACK (1%) beside 0 over 100 settings (EVERY=N) on the shipped clusters:
+#           the words of weft-plan --show, the loss, how many plans are of whole blocks in equal stages.
 # All times of gap, grid and scale rest on datasheets: no profile and no device is needed.
 # shellcheck disable=SC2317  # tables are called by their names
 set -u
@@ -201,6 +206,98 @@ END
 # Seconds of a step, as a search says them.
 said() {
     sed -n 's/.*a step takes \([0-9.]*\) ms.*/\1/p' | awk '{ print $1 / 1e3 }'
+}
+
+# ---- ablation -----------------------------------------------------------------------------------
+
+# Those that weft-search knows, less those that refuse all but small spaces.
+algorithms() {
+    "$search" -h | sed -n 's/.*--algorithm NAME *\(.*\) (auto)/\1/p' | tr -d , | tr ' ' '\n' |
+        grep -vx 'exhaustive\|presets'
+}
+
+ablation_table() {
+    local TIMEFORMAT='%U' setting=0 used
+    settings | awk -v e="${EVERY:-5}" -v f="${FIRST:-1}" 'NR % e == f % e' >"$dir/settings"
+    while read -r model nodes per_node links memory batch; do
+        cluster "$nodes" "$per_node" "$links" "$memory" >"$dir/c.json"
+        setting=$((setting + 1))
+        for algorithm in $(algorithms); do
+            used=$({ time step "$algorithm" -m "$model" --cluster "$dir/c.json" -b "$batch" \
+                >"$dir/step"; } 2>&1)
+            echo "$algorithm $setting $(cat "$dir/step") $used"
+        done
+    done <"$dir/settings" | awk '
+        { cpu[$1] += $4; n = $2; step[$1, n] = $3; all[$1]
+          if ($3 != "-" && (!(n in best) || $3 + 0 < best[n])) best[n] = $3 + 0 }
+        END {
+            printf "%-10s %10s %10s %8s %8s %12s %10s\n", "algorithm", "mean ratio", "worst", "best", "none",
+                "alone (%)", "CPU (s)"
+            for (a in all) {
+                sum = found = worst = first = none = gain = 0
+                for (i = 1; i <= n; i++) {
+                    if (!(i in best)) continue
+                    if (step[a, i] == "-") { none++; continue }
+                    ratio = step[a, i] / best[i]; sum += log(ratio); found++
+                    worst = ratio > worst ? ratio : worst
+                    first += ratio <= 1 + 1e-9
+                    other = 0
+                    for (b in all)
+                        if (b != a && b != "auto" && step[b, i] != "-" && (!other || step[b, i] < other))
+                            other = step[b, i]
+                    if (a != "auto" && other && other / step[a, i] - 1 > gain) gain = other / step[a, i] - 1
+                }
+                printf "%-10s %10.4f %10.4f %8d %8d %12.2f %10.1f\n", a, found ? exp(sum / found) : 0, worst,
+                    first, none, 100 * gain, cpu[a] | "sort -k2,2"
+            }
+            close("sort -k2,2")
+            printf "%d settings\n", n
+        }'
+}
+
+# ---- simple -------------------------------------------------------------------------------------
+
+# "model type cluster batch" for every setting
+shipped_settings() {
+    for model in gpt:1.3B gpt:6.7B llama:1B llama:7B t5:770M t5:3B moe:1.3B wide-resnet:1B transformer:670M \
+        mixtral:8x7B; do
+        for c in a100-8 a100-2x8 h100-8 h100-2x8 v100-4x8; do
+            for batch in 64 512; do
+                case $c in h*) echo "$model bf16 $c $batch" ;; *) echo "$model fp32 $c $batch" ;; esac
+            done
+        done
+    done
+}
+# said_of PLAN: "step words whole", the words being those of weft-plan --show, and whole 1 where no
+# block is cut and stages have as many blocks (or one more) and devices
+said_of() {
+    "$bin/weft-plan" --show "$1" >"$dir/shown"
+    echo "$(jq .provenance.predicted.time_us "$1") $(wc -w <"$dir/shown") $(awk '
+        /^stage/ { rows = 1; whole = 1; next }
+        rows { whole = whole && $2 !~ /[+]/
+               if (rows++ == 1) { least = most = $2 + 0; devices = $3 }
+               if ($2 + 0 < least) least = $2 + 0
+               if ($2 + 0 > most) most = $2 + 0
+               whole = whole && $3 == devices }
+        END { print whole && most - least <= 1 }' "$dir/shown")"
+}
+
+simple_table() {
+    printf '%-18s %-6s %-10s %6s %14s %14s %8s %7s %7s\n' model type cluster batch 'fastest (ms)' 'simplest (ms)' \
+        'loss (%)' words 'of it'
+    shipped_settings | awk -v e="${EVERY:-1}" -v f="${FIRST:-1}" 'NR % e == f % e' >"$dir/settings"
+    while read -r model dtype where batch; do
+        options=(-q -m "$model" --dtype "$dtype" --cluster "$where" -b "$batch")
+        "$search" "${options[@]}" --slack 0 >"$dir/fastest.json" 2>"$dir/err" || continue
+        "$search" "${options[@]}" --slack "${SLACK:-1%}" >"$dir/simplest.json" 2>"$dir/err" || failed=1
+        echo "$model $dtype $where $batch $(said_of "$dir/fastest.json") $(said_of "$dir/simplest.json")"
+    done <"$dir/settings" | awk '{
+        loss = 100 * ($8 / $5 - 1); sum += loss; most = loss > most ? loss : most
+        before += $6; after += $9; whole_before += $7; whole += $10
+        printf "%-18s %-6s %-10s %6d %14.1f %14.1f %8.2f %7d %7d\n", $1, $2, $3, $4, $5 / 1e3, $8 / 1e3, loss, $6, $9
+        fflush()
+    } END { printf "%d settings: words %.1f fastest, %.1f simplest; whole blocks in equal stages %.0f %% and %.0f %%; loss %.2f %% in the mean, %.2f %% at most\n",
+                NR, before / NR, after / NR, 100 * whole_before / NR, 100 * whole / NR, sum / NR, most }'
 }
 
 for table in ${TABLES:-small gap grid scale aceso}; do
