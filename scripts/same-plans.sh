@@ -215,6 +215,10 @@ plans() {
 
 # ---- comparison --------------------------------------------------------------------------------
 
+# words BIN LINE: the options of LINE in BIN's words: -a presets was -a styles
+words() {
+    if "$1/weft-search" -h | grep -q ' presets,'; then sed 's/-a styles/-a presets/' <<<"$2"; else echo "$2"; fi
+}
 # answer BIN BASE OPTIONS...: BASE.json has the plans, BASE.said "STATUS CPU_SECONDS"
 answer() {
     local TIMEFORMAT='%U %S' bin=$1 base=$2 used status
@@ -261,11 +265,12 @@ slack=()
 settings | awk -v e="${EVERY:-1}" -v f="${FIRST:-1}" -v w="${ONLY:-}" \
     'NR % e == f % e && index($0, w) { print NR, $0 }' >list
 while read -r number line; do
-    read -ra options <<<"$line"
+    read -ra options < <(words "$new" "$line")
     key=$cache/$(md5sum <<<"$line" | cut -c1-12)
     if [ ! -e "$key.said" ]; then
         plans "$old"
-        answer "$old" "$key" "${options[@]}"
+        read -ra before < <(words "$old" "$line")
+        answer "$old" "$key" "${before[@]}"
     fi
     read -r _ before <"$key.said"
     if [ -n "${QUICK:-}" ] && awk -v s="$before" 'BEGIN { exit s <= 1 }'; then continue; fi
