@@ -93,6 +93,21 @@ for a in mcmc gradient; do
     ok $? 'and the same again'
 done
 
+# ---- short memory ------------------------------------------------------------------------------
+# The blocks of an encoder and a decoder, recomputed as a whole, on devices that hold two of them.
+cat >odd.json <<'END'
+{"format": "weft-cluster/1", "nodes": 4, "devices_per_node": 6, "device": "odd", "memory": 2610000000,
+ "flops": {"f32": 52e12}, "bandwidth": 900e9, "latency_us": 9,
+ "links": [{"level": "node", "bandwidth": 11e9, "latency_us": 4},
+           {"level": "between", "bandwidth": 190e9, "latency_us": 12}]}
+END
+"$WEFT_BIN/weft-plan" -m t5:3B --cluster odd.json -b 256 --pp 12 --tp 2 --sp --micro-batch 1 \
+    --recompute full >full.json 2>>err
+full=$("$WEFT_BIN/weft-predict" --cluster odd.json full.json 2>>err | jq .time_us)
+run -m t5:3B --cluster odd.json -b 256 -a hops
+jq -e --argjson full "$full" '.provenance.predicted | .time_us <= $full and .memory_bytes <= 2.61e9' out >/dev/null
+ok $? "T5 under tight memory: not behind 12 stages that recompute all ($(jq .provenance.predicted.time_us out) us, $full)"
+
 # ---- setting out from a plan ------------------------------------------------------------------
 made() { # made ARGS...: a plan made by words
     "$WEFT_BIN/weft-plan" -m gpt:nano --set "$set_" -b 16 "$@" >from.json 2>>err

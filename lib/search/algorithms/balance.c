@@ -31,8 +31,6 @@ struct fill {
     int rank;
     struct price before, behind; /* what passes going forward, and the gradients back */
     struct in_flight in_flight;
-    bool priced; /* what making one block again saves and costs */
-    double slot[POOL_COUNT], saved_bytes, extra_us;
     double memory;          /* for its ops; 0 = no limit */
     int first, end, blocks; /* found last: the ops, and blocks recomputed */
     bool alike;             /* all stages from here on have this prefix */
@@ -52,48 +50,48 @@ static double time_of(const struct filler *f, const struct load *l) {
            (l->v[LOAD_before_norm] + l->v[LOAD_update]) / f->micro_batches;
 }
 
-/* The costs with recompute, worked out when a stage first needs it: of the longest run's
- * instance. */
-static void price_recompute(struct filler *f, int k) {
-    struct evaluate *ev = f->ev;
-    struct fill *to = &f->fills[k];
-    struct search_stage st = f->c->stages[k];
-    const struct repeat *most = NULL;
-    for (int r = 0; r < ev->space->blocks.s.n_repeats; r++)
-        if (!most || ev->space->blocks.s.repeats[r].count > most->count)
-            most = &ev->space->blocks.s.repeats[r];
-    to->priced = true;
-    const struct fill *before = k > 0 ? &f->fills[k - 1] : NULL;
-    if (before && before->priced && before->prefix == to->prefix &&
-        f->c->stages[k - 1].recompute_level == st.recompute_level) {
-        memcpy(to->slot, before->slot, sizeof to->slot);
-        to->saved_bytes = -held_bytes(to->slot, &to->in_flight);
-        to->extra_us = before->extra_us;
-        return;
-    }
-    if (!most)
-        return;
-    st.first = most->first;
-    st.end = most->first + most->period;
-    st.recompute_level = st.recompute_level ? st.recompute_level : RECOMPUTE_LEVELS - 1;
-    st.recompute_blocks = 1;
-    if (!prefix_legal(ev->space, to->prefix, st.first, st.end))
-        return;
-    struct load l = eval_recompute(ev, to->prefix, &st);
-    memcpy(to->slot, &l.v[LOAD_slot], sizeof to->slot);
-    to->saved_bytes = -held_bytes(to->slot, &to->in_flight);
-    to->extra_us = time_of(f, &l);
+/* What ops first .. end-1 need of a device without recompute. */
+struct need {
+    double fixed, slot[POOL_COUNT], temp, update;
+};
+
+static double need_bytes(const struct fill *to, const struct need *n,
+                         const struct load *l) {
+    double slot[POOL_COUNT];
+    for (int p = 0; p < POOL_COUNT; p++)
+        slot[p] = n->slot[p] + l->v[LOAD_slot + p];
+    return n->fixed + held_bytes(slot, &to->in_flight) +
+           fmax(fmax(n->temp, (double)l->temp), n->update);
 }
 
-/* How many blocks must be recomputed to save so much; more than there are where it
- * cannot be. */
-static int blocks_recompute(struct filler *f, int k, double missing) {
-    if (missing <= 0)
+/* The fewest blocks of ops first .. end-1 that have to be recomputed for the memory of stage k, and the
+ * time that this takes; -1 where all of them do not do. */
+static int fewest_blocks(struct filler *f, int k, const struct need *need, int first,
+                         int end, double *us) {
+    const struct fill *to = &f->fills[k];
+    struct search_stage st = f->c->stages[k];
+    struct load l = {0};
+    double without = need_bytes(to, need, &l);
+    *us = 0;
+    if (without <= to->memory)
         return 0;
-    if (!f->fills[k].priced)
-        price_recompute(f, k);
-    double each = f->fills[k].saved_bytes;
-    return each > 0 && missing / each < 1 << 20 ? (int)ceil(missing / each) : 1 << 20;
+    st.first = first;
+    st.end = end;
+    st.recompute_level = st.recompute_level ? st.recompute_level : RECOMPUTE_LEVELS - 1;
+    int all = st.recompute_blocks = space_stage_blocks(f->ev->space, &st);
+    l = eval_recompute(f->ev, to->prefix, &st);
+    double least = need_bytes(to, need, &l);
+    if (least > to->memory)
+        return -1;
+    /* Blocks are much alike, so the share that is missing is about the share of the blocks. */
+    int n = (int)ceil(all * (without - to->memory) / (without - least));
+    for (bool fits = false; !fits && n < all; n += !fits) {
+        st.recompute_blocks = n;
+        l = eval_recompute(f->ev, to->prefix, &st);
+        fits = need_bytes(to, need, &l) <= to->memory;
+    }
+    *us = time_of(f, &l);
+    return n;
 }
 
 /* ---- what passes the cuts --------------------------------------------------------------- */
@@ -158,16 +156,16 @@ static bool reaches(struct filler *f, int k, const struct brief *before, int fir
         long_lived_add(to->far, first, end, &b);
     int64_t update_temp,
         temp = prefix_temp(f->ev->space, to->prefix, first, end, &update_temp);
-    double update = b.across - before->across + (double)update_temp;
+    struct need need = {.fixed = b.fixed - before->fixed,
+                        .temp = (double)temp,
+                        .update = b.across - before->across + (double)update_temp};
     for (int p = 0; p < POOL_COUNT; p++)
-        b.slot[p] -= before->slot[p];
-    double bytes = b.fixed - before->fixed + held_bytes(b.slot, &to->in_flight) +
-                   fmax((double)temp, update);
-    to->blocks = blocks_recompute(f, k, bytes - to->memory);
-    struct search_stage st = {.first = first, .end = end};
-    if (to->blocks && to->blocks > space_stage_blocks(f->ev->space, &st))
+        need.slot[p] = b.slot[p] - before->slot[p];
+    double recompute_us;
+    to->blocks = fewest_blocks(f, k, &need, first, end, &recompute_us);
+    *taken += recompute_us;
+    if (to->blocks < 0)
         return false;
-    *taken += to->blocks * to->extra_us;
     return *taken <= bound;
 }
 

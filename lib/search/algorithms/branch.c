@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double MOST_WAYS = 3e5;
+static const double MOST_WAYS = 1e6;
 
 struct branch {
     struct search *s;

@@ -76,6 +76,7 @@ struct evaluate {
     struct graph graph; /* strategies' costs, compiled when first asked for */
     /* What was worked out: prefix sums, stages' scores, micro-batches in flight, evaluations. */
     struct memo prefixes, sums, in_flight, evaluations;
+    struct memo recomputes;      /* the graph's loads (recompute.c) */
     ARR(struct passing) passing; /* of the candidate that is being scored (score_impl.h) */
     int64_t prefix_bytes;
     struct filling *filling; /* prefix_fill.c's, or NULL */

@@ -1,55 +1,87 @@
 /* Recompute: what computing ops of a stage again in its backward pass costs and saves. */
 #include "search/evaluate/evaluate.h"
 
-/* Ops first .. end-1 of one instance of a repeat; all instances are as the second one. */
-static const struct load *recompute_of(struct evaluate *ev, const struct prefix *t,
-                                       int level, int first, int end) {
-    struct graph *g = &ev->graph;
-    const struct repeat *r = &g->b->s.repeats[g->b->s.repeat_of[first]];
-    int back = (structure_instance(&g->b->s, first) - 1) * r->period;
-    int from = g->b->x.of[first - back];
-    return graph_recompute(g, &t->st, from, from + end - first, ev->space->recompute[level],
-                           t->layouts);
+struct walk {
+    struct evaluate *ev;
+    const struct prefix *t;
+    const struct search_stage *st;
+    struct load *sum;
+};
+
+/* Ops of the deduplicated model. Balancing asks for the same stretches so often that they are looked up
+ * by where their layouts stand before graph_recompute looks at each of these. */
+static void add(const struct walk *w, int level, int first, int end, int times) {
+    struct evaluate *ev = w->ev;
+    uint64_t key = graph_setting_hash(&w->t->st, memo_mix(11, (uint64_t)level));
+    key = memo_mix(memo_mix(key, (uint64_t)(uintptr_t)w->t->layouts),
+                   (uint64_t)first << 32 | (uint64_t)end);
+    void **slot = memo_slot(&ev->recomputes, key);
+    if (!*slot)
+        *slot = (void *)graph_recompute(&ev->graph, &w->t->st, first, end,
+                                        ev->space->recompute[level], w->t->layouts);
+    load_add(w->sum, *slot, times);
 }
 
-/* Ops outside of repeats are recomputed where that is pinned; returns the end of the stretch. */
-static int add_pinned_recompute(struct evaluate *ev, const struct prefix *t, int first,
-                                int end, struct load *sum) {
-    struct graph *g = &ev->graph;
-    int i = first, from = g->b->x.of[first];
-    bool any = false;
-    for (; i < end && g->b->s.repeat_of[i] < 0; i++)
-        any |= ev->space->recompute[0][g->b->x.node_of[g->b->x.of[i]]];
-    if (any)
-        load_add(sum,
-                 graph_recompute(g, &t->st, from, from + i - first, ev->space->recompute[0],
-                                 t->layouts),
-                 1);
-    return i;
+static bool is_cut(const struct recompute_segment *g, const struct search_stage *st) {
+    return g->first < st->first || g->end > st->end;
+}
+
+static void add_cut(const struct walk *w, int level, const struct recompute_segment *g) {
+    int first = g->first > w->st->first ? g->first : w->st->first,
+        end = g->end < w->st->end ? g->end : w->st->end;
+    add(w, level, g->from + first - g->first, g->from + end - g->first, 1);
+}
+
+/* Segments k .. end-1. Of those that are alike the first one speaks for all. */
+static void add_segments(const struct walk *w, int level, int k, int end) {
+    const struct recompute_segment *list = w->ev->space->segments.list;
+    for (; k < end && is_cut(&list[k], w->st); k++)
+        add_cut(w, level, &list[k]);
+    for (int first = k; k < end;) {
+        const struct recompute_segment *g = &list[k];
+        int last = g->last < end ? g->last : end, fellow = k - g->stride;
+        last -= is_cut(&list[last - 1], w->st);
+        if (k == last) {
+            add_cut(w, level, g);
+            k++;
+        } else if (fellow >= first && fellow >= g->lead) {
+            k = last;
+        } else {
+            int length = g->end - g->first;
+            add(w, level, g->from, g->from + length, (last - 1 - k) / g->stride + 1);
+            k++;
+        }
+    }
+}
+
+/* Ops outside of segments are recomputed where that is pinned. */
+static void add_outside(const struct walk *w) {
+    const struct space *sp = w->ev->space;
+    const int *of = sp->blocks.x.of;
+    for (int i = w->st->first, end; i < w->st->end; i = end) {
+        bool any = false;
+        for (end = i;
+             end < w->st->end && sp->segments.of[end] < 0 && of[end] == of[i] + end - i;)
+            any |= sp->recompute[0][sp->blocks.x.node_of[of[end++]]];
+        if (any)
+            add(w, 0, of[i], of[i] + end - i, 1);
+        end += end == i;
+    }
 }
 
 struct load eval_recompute(struct evaluate *ev, const struct prefix *t,
                            const struct search_stage *st) {
     struct load sum = {0};
-    int left = st->recompute_level ? st->recompute_blocks : 0;
-    for (int i = st->first; i < st->end && (left > 0 || ev->space->pinned.recompute);) {
-        int r = ev->space->blocks.s.repeat_of[i];
-        if (r < 0) {
-            i = add_pinned_recompute(ev, t, i, st->end, &sum);
-            continue;
-        }
-        const struct repeat *repeat = &ev->space->blocks.s.repeats[r];
-        int next = repeat->first +
-                   (structure_instance(&ev->space->blocks.s, i) + 1) * repeat->period;
-        int end = next < st->end ? next : st->end, times = 1;
-        int run_end = repeat->first + repeat->period * repeat->count;
-        if (end - i == repeat->period) { /* whole ones, all alike */
-            times = ((run_end < st->end ? run_end : st->end) - i) / repeat->period;
-            times = times < left || !left ? times : left;
-        }
-        load_add(&sum, recompute_of(ev, t, left ? st->recompute_level : 0, i, end), times);
-        left -= left ? times : 0;
-        i = times > 1 ? i + times * repeat->period : end;
+    const struct walk w = {ev, t, st, &sum};
+    const struct recompute_segments *segments = &ev->space->segments;
+    int first = segments_from(segments, st->first),
+        end = first + segments_in(segments, st->first, st->end),
+        chosen = first + (st->recompute_level ? st->recompute_blocks : 0);
+    chosen = chosen < end ? chosen : end;
+    add_segments(&w, st->recompute_level, first, chosen);
+    if (ev->space->pinned.recompute) {
+        add_segments(&w, 0, chosen, end);
+        add_outside(&w);
     }
     return sum;
 }

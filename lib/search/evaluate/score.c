@@ -274,6 +274,7 @@ void eval_begin(struct evaluate *ev, const struct space *sp, struct budget *b) {
 void eval_end(struct evaluate *ev) {
     eval_forget_prefixes(ev);
     memo_release(&ev->sums, free);
+    memo_release(&ev->recomputes, NULL);
     memo_release(&ev->in_flight, free);
     memo_release(&ev->evaluations, free);
     arr_release(&ev->passing);

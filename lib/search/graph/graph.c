@@ -369,7 +369,7 @@ const struct load *graph_edge(struct graph *g, const struct setting *st,
  * of its ops read. */
 static void subtract_plain(struct graph *g, const struct setting *st, int first, int end,
                            const struct layout *layouts, struct load *l) {
-    int from = g->b->x.from[first], to = g->b->x.from[end - 1] + 1;
+    int from = g->b->x.from[first], to = from + end - first;
     for (int i = first; i < end; i++)
         load_add(l, graph_node(g, st, i, layouts), -1);
     for (int e = 0; e < g->b->s.edges_of[to]; e++)

@@ -182,17 +182,17 @@ static void take_zero(struct reading *r, int k) {
 static void take_recompute(struct reading *r, int k) {
     const struct space *sp = r->sp;
     const struct stage *st = &r->plan->stages[k];
-    struct search_stage *to = &r->to->stages[k], upto = *to;
+    struct search_stage *to = &r->to->stages[k];
     int blocks = space_stage_blocks(sp, to), least = st->n_ops + 1;
+    int first = segments_from(&sp->segments, to->first);
     int *wrong = mem_array((size_t)blocks + 2, sizeof *wrong);
     for (int level = 0; level < RECOMPUTE_LEVELS; level++) {
         int all = 0;
         memset(wrong, 0, sizeof *wrong * ((size_t)blocks + 2));
         for (int i = 0; i < st->n_ops; i++) {
             int op = st->ops[i], node = sp->blocks.x.node_of[sp->blocks.x.of[op]];
-            upto.end = op + 1;
-            int block =
-                sp->blocks.s.repeat_of[op] < 0 ? blocks + 1 : space_stage_blocks(sp, &upto);
+            int segment = sp->segments.of[op],
+                block = segment < 0 ? blocks + 1 : segment - first + 1;
             all += sp->recompute[0][node] != st->recompute[i];
             wrong[block] += (sp->recompute[level][node] != st->recompute[i]) -
                             (sp->recompute[0][node] != st->recompute[i]);

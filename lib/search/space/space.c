@@ -96,24 +96,6 @@ int space_zero_levels(const struct space *sp) {
 
 /* ---- blocks that are recomputed ------------------------------------------------------- */
 
-/* Calls for each instance of a block in the stage would be long: this is their number up
- * to op `end`, counted from the stage's first op. */
-static int instances(const struct structure *st, int first, int end) {
-    int n = 0;
-    for (int i = first; i < end;) {
-        int r = st->repeat_of[i];
-        if (r < 0) {
-            i++;
-            continue;
-        }
-        int last = st->repeats[r].first + st->repeats[r].period * st->repeats[r].count;
-        last = last < end ? last : end;
-        n += structure_instance(st, last - 1) - structure_instance(st, i) + 1;
-        i = last;
-    }
-    return n;
-}
-
 int space_block_begin(const struct space *sp, int op) {
     int lo = 0, hi = sp->n_blocks;
     while (lo < hi) {
@@ -127,14 +109,15 @@ int space_block_begin(const struct space *sp, int op) {
 }
 
 int space_stage_blocks(const struct space *sp, const struct search_stage *st) {
-    return instances(&sp->blocks.s, st->first, st->end);
+    return segments_in(&sp->segments, st->first, st->end);
 }
 
 static bool is_recomputed(const struct space *sp, const struct search_stage *st, int op) {
-    const struct blocks *g = &sp->blocks;
-    bool chosen = st->recompute_level && g->s.repeat_of[op] >= 0 &&
-                  instances(&g->s, st->first, op + 1) <= st->recompute_blocks;
-    return sp->recompute[chosen ? st->recompute_level : 0][g->x.node_of[g->x.of[op]]];
+    const struct dedup *x = &sp->blocks.x;
+    int k = sp->segments.of[op] - segments_from(&sp->segments, st->first);
+    bool chosen =
+        st->recompute_level && sp->segments.of[op] >= 0 && k < st->recompute_blocks;
+    return sp->recompute[chosen ? st->recompute_level : 0][x->node_of[x->of[op]]];
 }
 
 /* A plan's groups are numbered in the order of their ranks. */

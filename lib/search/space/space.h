@@ -14,8 +14,8 @@
 #ifndef WEFT_SPACE_H
 #define WEFT_SPACE_H
 
-#include "search/graph/blocks.h"
 #include "search/graph/memo.h"
+#include "search/graph/segments.h"
 #include "search/graph/stage_mesh.h"
 #include "search/search.h"
 #include "search/space/candidate.h"
@@ -62,8 +62,9 @@ struct space {
     int *experts, n_experts;
     int n_blocks,
         *block_first; /* [n_blocks + 1] as a person counts them; their first ops */
-    bool *recompute[RECOMPUTE_LEVELS]; /* [nodes] */
-    struct crossing *crossings;        /* [n_ops + 1], in front of an op */
+    struct recompute_segments segments; /* what is recomputed together */
+    bool *recompute[RECOMPUTE_LEVELS];  /* [nodes] */
+    struct crossing *crossings;         /* [n_ops + 1], in front of an op */
     int *crossing_edges;
     struct pinned pinned;
     struct layout_store *store;
@@ -150,7 +151,7 @@ int space_zero_levels(const struct space *sp);
 bool space_may_regather(const struct space *sp);
 /* The first op of the block that the op is in, or of the one before it; 0 where there is none. */
 int space_block_begin(const struct space *sp, int op);
-/* Instances of blocks that a stage touches. */
+/* Blocks that a stage touches, as recompute counts them (segments.h). */
 int space_stage_blocks(const struct space *sp, const struct search_stage *st);
 /* The next op of a stage from `first` on that may have another layout than those before it in the
  * stage: instances of a repeated layer have the same, so one period of it is enough. */

@@ -5,17 +5,6 @@
 
 #include <stdlib.h>
 
-/* Does the op's result leave its instance of a block? */
-static bool leaves(const struct structure *st, int op) {
-    const struct edge *e = &st->edges[st->edges_of[op]];
-    int end = st->repeats[st->repeat_of[op]].first +
-              (structure_instance(st, op) + 1) * st->repeats[st->repeat_of[op]].period;
-    for (; e < &st->edges[st->edges_of[op + 1]]; e++)
-        if (e->tensor >= 0 && e->n > 0 && e->readers[e->n - 1] >= end)
-            return true;
-    return false;
-}
-
 static void mark_dims(const struct shape *s, bool *marked) {
     for (int i = 0; i < s->rank; i++)
         marked[s->dim[i]] = true;
@@ -29,7 +18,9 @@ static void mark_passing(const struct space *sp, bool *passing) {
     if (!st->n_repeats)
         mark_dims(&m->tensors[m->ops[0].out[0]].shape, passing);
     for (int i = 0; i < m->n_ops; i++)
-        for (int k = 0; k < m->ops[i].n_out && st->repeat_of[i] >= 0 && leaves(st, i); k++)
+        for (int k = 0; k < m->ops[i].n_out && st->repeat_of[i] >= 0 &&
+                        segments_leaves(&sp->blocks, &sp->segments, i);
+             k++)
             mark_dims(&m->tensors[m->ops[i].out[k]].shape, passing);
 }
 
@@ -189,11 +180,10 @@ static void find_recompute(struct space *sp) {
         sp->recompute[level] = mem_array((size_t)g->x.n_nodes, sizeof(bool));
     for (int i = 0; i < g->x.model->n_ops; i++) {
         int op = g->x.from[i], node = g->x.node_of[i];
-        if (g->s.repeat_of[op] < 0)
+        if (sp->segments.of[op] < 0)
             continue;
         sp->recompute[1][node] |= op_is(&g->whole->ops[op], KIND_CHEAP);
-        if (structure_instance(&g->s, op) == 0)
-            sp->recompute[2][node] = !leaves(&g->s, op);
+        sp->recompute[2][node] |= segments_inner(g, &sp->segments, op);
     }
     for (int i = 0; g->pins && i < g->x.model->n_ops; i++) {
         int64_t pinned = pins_value(g->pins, PIN_recompute, g->x.from[i]);
@@ -244,6 +234,7 @@ void space_survey(struct space *sp, const struct search_problem *p) {
     if (p->pins && !p->pins->list.n)
         sp->p.pins = NULL; /* an empty list leaves all of the space */
     blocks_init(&sp->blocks, p->model, sp->p.pins);
+    segments_find(&sp->blocks, &sp->segments);
     sp->blocks.offload = p->offload;
     sp->hides = space_may_hide(sp);
     sp->tight = !p->source && is_tight(sp);
@@ -267,6 +258,7 @@ void space_release(struct space *sp) {
     free(sp->store);
     for (int level = 0; level < RECOMPUTE_LEVELS; level++)
         free(sp->recompute[level]);
+    segments_release(&sp->segments);
     free(sp->block_first);
     free(sp->crossings);
     free(sp->crossing_edges);
