@@ -493,7 +493,7 @@ help:
 	@echo "  make fuzz            fuzz every parser with clang (FUZZ_SECONDS=30)"
 	@echo "  make lint            formatting, floors, uncalled functions, examples in headers, man pages, ..."
 	@echo "  make update-golden   compile the plans of tests/golden anew; read the difference"
-	@echo "  make update-manual   the manual's tables of kinds, instructions and algorithms from the code"
+	@echo "  make update-manual   the manual's tables (kinds, schedules, algorithms) from the code"
 	@echo "Measure"
 	@echo "  make bench           kernels, collectives, training speed"
 	@echo "  make bench-gpu       training on a GPU beside PyTorch; kernels; predictions"

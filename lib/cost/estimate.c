@@ -92,11 +92,12 @@ static double update_us(const struct estimate_stage *st, int n, int groups) {
 
 double estimate_us(enum schedule schedule, const struct estimate_stage *stages, int n,
                    int groups, int64_t micro_batches, double norm_us) {
-    if (groups < n || schedule == SCHEDULE_zero_bubble)
+    const struct schedule_traits *t = schedule_traits(schedule);
+    if (groups < n || t->splits)
         return turns_us(schedule, stages, n, groups, micro_batches) + norm_us +
                update_us(stages, n, groups);
-    double pipe = schedule == SCHEDULE_gpipe ? gpipe_us(stages, n, micro_batches)
-                                             : alternating_us(stages, n, micro_batches);
+    double pipe = t->further == FURTHER_ALL ? gpipe_us(stages, n, micro_batches)
+                                            : alternating_us(stages, n, micro_batches);
     /* Stage s is done when its last backward is: earlier than stage 0 by those before it.
      */
     double before = 0, norm = 0, update = 0;
@@ -152,8 +153,9 @@ double estimate_program_us(const struct program *g, struct cost *c) {
     }
     const struct plan *p = g->plan;
     int64_t m = plan_micro_batches(p);
-    bool known = p->n_groups == p->n_stages ||
-                 (p->schedule == SCHEDULE_interleaved && m % p->n_groups == 0);
+    bool known =
+        p->n_groups == p->n_stages ||
+        (schedule_traits(p->schedule)->stages == STAGES_ROUND && m % p->n_groups == 0);
     double us = known ? estimate_us(p->schedule, st, g->n_stages, p->n_groups, m, norm_us)
                       : groups_us(p, st, norm_us);
     free(st);

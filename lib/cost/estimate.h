@@ -12,7 +12,7 @@
  *
  *     struct estimate_stage st[2] = {{.forward_us = 10, .backward_us = 20},
  *                                    {.forward_us = 10, .backward_us = 20}};
- *     double us = estimate_us(SCHEDULE_1f1b, st, 2, 2, 8, 0);       // (8 - 1 + 2) * 30
+ *     double us = estimate_us(SCHEDULE_DEFAULT, st, 2, 2, 8, 0);    // (8 - 1 + 2) * 30
  *
  * Scoring is incremental: only the changed stage's numbers are worked out again.
  */

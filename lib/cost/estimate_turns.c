@@ -168,7 +168,7 @@ double turns_us(enum schedule schedule, const struct estimate_stage *st, int n, 
         t.chunks > 1 ? few_micro_batches(groups, t.chunks) : 3 * (int64_t)groups + 4;
     few = few < m ? few : m;
     t.n = t.chunks * few;
-    if (schedule != SCHEDULE_zero_bubble)
+    if (!schedule_traits(schedule)->splits)
         t.weights_us = NULL;
     int64_t middle = (t.n - turns_ahead(&t, 0)) / 2;
     for (int64_t round = 1 - turns_ahead(&t, 0); round < t.n; round++) {

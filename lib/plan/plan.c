@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const schedule_names[] = {"gpipe", "1f1b", "interleaved", "zero-bubble"};
 static const char *const optimizer_names[] = {"adamw", "sgd"};
 static const char *const recompute_names[] = {"none", "selective", "all"};
 static const char *const dtype_names[] = {
@@ -21,14 +20,6 @@ static int find_name(const char *const *names, int n, const char *name) {
         if (!strcmp(names[i], name))
             return i;
     return -1;
-}
-
-const char *schedule_name(enum schedule s) {
-    return schedule_names[s];
-}
-
-int schedule_find(const char *name) {
-    return find_name(schedule_names, SCHEDULE_COUNT, name);
 }
 
 const char *optimizer_name(enum optimizer o) {
@@ -169,18 +160,15 @@ static int check_size(const struct plan *p, struct err *err) {
 static int check_schedule(const struct plan *p, int s, struct err *err) {
     int home = p->stages[s % p->n_groups].group;
     bool first = p->chunks[p->first_chunk[p->stages[s].group]] == s;
-    if (p->schedule == SCHEDULE_interleaved &&
-        (p->n_stages % p->n_groups || p->stages[s].group != home ||
-         first != (s < p->n_groups)))
+    enum schedule_stages takes = schedule_traits(p->schedule)->stages;
+    if (takes == STAGES_ROUND && (p->n_stages % p->n_groups || p->stages[s].group != home ||
+                                  first != (s < p->n_groups)))
         return err_input(err,
-                         "group: interleaved stages go round the groups: expected %d of "
-                         "%d, and as many stages on each",
-                         home, p->n_groups);
-    if ((p->schedule == SCHEDULE_1f1b || p->schedule == SCHEDULE_zero_bubble) &&
-        p->n_groups < p->n_stages)
-        return err_input(err,
-                         "group: %s has one stage on each group; interleaved and gpipe "
-                         "take several",
+                         "group: %s stages go round the groups: expected %d of %d, and as "
+                         "many stages on each",
+                         schedule_name(p->schedule), home, p->n_groups);
+    if (takes == STAGES_ONE && p->n_groups < p->n_stages)
+        return err_input(err, "group: %s has one stage on each group",
                          schedule_name(p->schedule));
     return 0;
 }

@@ -15,17 +15,7 @@
 #include "common/dtype.h"
 #include "plan/cluster.h"
 #include "plan/placement.h"
-
-/* The order of actions on every device group (program/program.h). */
-enum schedule {
-    SCHEDULE_gpipe,
-    SCHEDULE_1f1b,
-    SCHEDULE_interleaved,
-    SCHEDULE_zero_bubble,
-    SCHEDULE_COUNT,
-};
-const char *schedule_name(enum schedule s);
-int schedule_find(const char *name); /* -1 if unknown */
+#include "plan/schedules.h"
 
 enum optimizer { OPTIMIZER_adamw, OPTIMIZER_sgd, OPTIMIZER_COUNT };
 const char *optimizer_name(enum optimizer o);
@@ -79,9 +69,9 @@ struct plan {
     struct arena arena;
     struct model *model; /* owned when owns_model, as pins are */
     bool owns_model;
-    int64_t batch;       /* samples per step */
-    int64_t micro_batch; /* samples per micro-batch, over the whole mesh of a stage */
-    enum schedule schedule;
+    int64_t batch;          /* samples per step */
+    int64_t micro_batch;    /* samples per micro-batch, over the whole mesh of a stage */
+    enum schedule schedule; /* the order of actions on every group (program/program.h) */
     enum optimizer optimizer;
     enum dtype dtype; /* of tensors, and of parameters as ops read them */
     /* of gradients of parameters while replicas sum them; f32, bf16 or dtype */

@@ -285,9 +285,7 @@ int plan_read_schedule(const json_t *doc, int64_t *out, struct err *err) {
         return -1;
     int s = name ? schedule_find(name) : (int)*out;
     if (name && s < 0)
-        return err_input(err,
-                         "schedule: expected gpipe, 1f1b, interleaved or zero-bubble, got "
-                         "\"%.64s\"",
+        return err_input(err, "schedule: expected one of %s, got \"%.64s\"", SCHEDULE_NAMES,
                          name);
     *out = s;
     return 0;
@@ -317,7 +315,7 @@ int plan_read_dtype(const json_t *doc, const char *key, int64_t *out, struct err
 
 /* What holds for all stages. */
 static int read_header(struct plan *p, const json_t *doc, struct err *err) {
-    int64_t schedule = SCHEDULE_1f1b, optimizer = OPTIMIZER_adamw, dtype = DTYPE_f32,
+    int64_t schedule = SCHEDULE_DEFAULT, optimizer = OPTIMIZER_adamw, dtype = DTYPE_f32,
             reduce = DTYPE_f32;
     if (json_int(doc, "batch", 1, (int64_t)1 << 40, &p->batch, err) < 0)
         return -1;

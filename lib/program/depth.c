@@ -79,14 +79,14 @@ static void replay_chunks(const struct program *g, bool training) {
 void transfers_depth(struct program *g) {
     const struct plan *p = g->plan;
     int64_t m = plan_micro_batches(p);
-    bool chunks = p->n_groups < p->n_stages;
+    bool chunks = p->n_groups < p->n_stages,
+         at_once = schedule_traits(p->schedule)->further == FURTHER_ALL;
     for (int i = 0; i < g->n_transfers; i++) {
         struct transfer *t = &g->transfers[i];
         int64_t apart = t->to > t->from ? t->to - t->from : t->from - t->to;
-        bool all = apart > m || (chunks && p->schedule == SCHEDULE_gpipe);
+        bool all = apart > m || (chunks && at_once);
         t->depth = t->tensor < 0 ? 1 : all ? m : apart;
     }
-    for (int training = 0; training < 2 && chunks && p->schedule != SCHEDULE_gpipe;
-         training++)
+    for (int training = 0; training < 2 && chunks && !at_once; training++)
         replay_chunks(g, training);
 }

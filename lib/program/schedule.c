@@ -24,10 +24,11 @@ static int64_t most(int64_t a, int64_t b) {
 struct group_schedule schedule_make(enum schedule schedule, int n_stages, int n_groups,
                                     const int *chunks, int n_chunks,
                                     int64_t micro_batches) {
-    int64_t m = micro_batches, behind = n_stages - chunks[0];
-    struct group_schedule s = {chunks,     n_chunks,        m,
-                               .round = 1, .ahead = behind, .delay = -1};
-    if (schedule == SCHEDULE_gpipe) {
+    const struct schedule_traits *t = schedule_traits(schedule);
+    int64_t m = micro_batches, behind = n_stages - 1 - chunks[0];
+    struct group_schedule s = {
+        chunks, n_chunks, m, .round = 1, .ahead = t->further * behind + 1, .delay = -1};
+    if (t->further == FURTHER_ALL) {
         s.round = m;
         s.ahead = n_chunks * m;
     } else if (n_chunks > 1) {
@@ -37,7 +38,7 @@ struct group_schedule schedule_make(enum schedule schedule, int n_stages, int n_
         s.ahead = (n_chunks - 1) * (s.round + (s.larger > 0)) +
                   2 * (n_groups - 1 - chunks[0]) + 1;
     }
-    if (schedule == SCHEDULE_zero_bubble && chunks[0] > 0)
+    if (schedule_splits(schedule, chunks[0]))
         s.delay = chunks[0];
     s.ahead = least(s.ahead, n_chunks * m);
     s.delay = least(s.delay, m);

@@ -153,6 +153,12 @@ jq -r '."$defs".op.properties.kind.enum[]' "$root/share/schemas/weft-model.schem
     sort >listed
 [ -s known ] && diff known listed >out
 ok $? 'the schema has all kinds of op'
+for format in plan prediction; do # and all schedules
+    weft-plan -h | sed -n 's/.*--schedule NAME *\(.*\) (.*/\1/p' | tr -d ' ' | tr , '\n' | sort >known
+    jq -r '.properties.schedule.enum[]' "$root/share/schemas/weft-$format.schema.json" | sort >listed
+    [ -s known ] && diff known listed >out
+    ok $? "the schema of a $format has all schedules"
+done
 
 # ---- what the tools write -------------------------------------------------------------------
 write small.json "{$head, \"set\": \"layers=1,hidden=32,heads=2,seq=32\", \"stages\": [{}]}"

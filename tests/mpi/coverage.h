@@ -50,7 +50,8 @@ static bool has_ranks(const struct plan *p, const struct row *r) {
 /* A schedule orders nothing where there is one stage. */
 static bool has_schedule(const struct plan *p, const struct row *r) {
     return (int)p->schedule == r->a && p->n_groups > 1 && plan_micro_batches(p) > 1 &&
-           (p->schedule != SCHEDULE_interleaved || p->n_stages > p->n_groups);
+           (schedule_traits(p->schedule)->stages != STAGES_ROUND ||
+            p->n_stages > p->n_groups);
 }
 
 static bool has_chunks(const struct plan *p, const struct row *r) {

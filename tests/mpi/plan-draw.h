@@ -112,7 +112,7 @@ static struct plan *draw_plan(struct rng *r, struct model *m, enum optimizer opt
     int most = devices < 4 || rng_below(r, 4) == 0 ? devices : 4;
     int groups = 1 + (int)rng_below(r, most), bounds[64], shares[16];
     enum schedule schedule = (enum schedule)rng_below(r, SCHEDULE_COUNT);
-    bool chunks = schedule == SCHEDULE_gpipe || schedule == SCHEDULE_interleaved;
+    bool chunks = schedule_traits(schedule)->stages != STAGES_ONE;
     int stages = groups * (chunks ? 1 + (int)rng_below(r, 4) : 1);
     if (stages > m->n_ops)
         stages = groups;
@@ -133,7 +133,7 @@ static struct plan *draw_plan(struct rng *r, struct model *m, enum optimizer opt
     int64_t word = rng_below(r, RECOMPUTE_COUNT + 2), often = 1 + rng_below(r, 4);
     for (int s = 0; s < stages; s++) {
         struct stage *st = &p->stages[s];
-        bool round = schedule != SCHEDULE_gpipe || s < groups;
+        bool round = schedule_traits(schedule)->stages != STAGES_ANY || s < groups;
         st->group = round ? s % groups : (int)rng_below(r, groups);
         random_mesh(r, shares[st->group + 1] - shares[st->group], &st->mesh);
         int offload = rng_below(r, 3) ? 0 : (int)rng_below(r, OFFLOAD_SETS);

@@ -400,7 +400,7 @@ static void test_toy(uint64_t seed) {
 static double chain_estimate(const struct chain *c) {
     struct estimate_stage st[MAX_STAGES];
     for (int s = 0; s < c->n; s++) {
-        bool apart = c->schedule == SCHEDULE_zero_bubble && s > 0;
+        bool apart = schedule_splits(c->schedule, s);
         st[s] = (struct estimate_stage){
             .forward_us = c->f[s] + (s ? c->down_move[s - 1] : 0) +
                           (s + 1 < c->n ? c->down_pack[s] : 0),

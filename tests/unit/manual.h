@@ -34,6 +34,16 @@ __attribute__((format(printf, 2, 3))) static void sentence(FILE *f, const char *
     fputc('\n', f);
 }
 
+/* Each sentence on a line of its own, as mandoc(1) wants them. */
+__attribute__((unused)) static void sentences(FILE *f, const char *about) {
+    for (const char *dot; *about; about = dot) {
+        dot = strstr(about, ". ");
+        dot = dot ? dot + 1 : about + strlen(about);
+        sentence(f, "%.*s", (int)(dot - about), about);
+        dot += strspn(dot, " ");
+    }
+}
+
 /* The page with the table of today; NULL if it has no place for one. */
 static char *with_table(const char *page, void (*table)(FILE *f)) {
     const char *begin = strstr(page, begin_mark), *end = strstr(page, end_mark);

@@ -248,12 +248,12 @@ static void shuffle_groups(struct rng *r, struct plan *p) {
 /* A schedule, and stages on groups as it can order them. */
 static void random_groups(struct rng *r, struct plan *p) {
     p->schedule = (enum schedule)rng_below(r, SCHEDULE_COUNT);
-    if (p->schedule == SCHEDULE_interleaved) {
+    if (schedule_traits(p->schedule)->stages == STAGES_ROUND) {
         while (p->n_stages % (p->n_groups = 1 + (int)rng_below(r, p->n_stages))) {
         }
         for (int s = 0; s < p->n_stages; s++)
             p->stages[s].group = s % p->n_groups;
-    } else if (p->schedule == SCHEDULE_gpipe) {
+    } else if (schedule_traits(p->schedule)->stages == STAGES_ANY) {
         p->n_groups = 1 + (int)rng_below(r, p->n_stages);
         for (int s = 0; s < p->n_stages; s++)
             p->stages[s].group = s < p->n_groups ? s : (int)rng_below(r, p->n_groups);

@@ -1,8 +1,9 @@
-/* The manual's tables of kinds, instructions and passes are those of the code (manual.h):
+/* The manual's tables of kinds, instructions, passes and schedules are those of the code (manual.h):
  *
  *   program-manual [update] */
 #include "manual.h"
 #include "model/model.h"
+#include "plan/schedules.h"
 #include "program/passes.h"
 
 #include <ctype.h>
@@ -178,10 +179,27 @@ static void write_passes(FILE *f) {
     fputs(".El\n", f);
 }
 
+/* ---- schedules ------------------------------------------------------------------------------ */
+
+static void write_schedules(FILE *f) {
+    size_t widest = 0;
+    for (size_t s = 1; s < SCHEDULE_COUNT; s++)
+        if (strlen(schedule_name((enum schedule)s)) >
+            strlen(schedule_name((enum schedule)widest)))
+            widest = s;
+    fprintf(f, ".Bl -tag -width \"%s\"\n", schedule_name((enum schedule)widest));
+    for (int s = 0; s < SCHEDULE_COUNT; s++) {
+        fprintf(f, ".It Sy %s\n", schedule_name((enum schedule)s));
+        sentences(f, schedule_traits((enum schedule)s)->about);
+    }
+    fputs(".El\n", f);
+}
+
 int main(int argc, char **argv) {
     bool update = argc == 2 && !strcmp(argv[1], "update");
     check_page("man/weft-model.5", write_kinds, update);
     check_page("man/weft-program.5", write_instructions, update);
     check_page("man/weft-run.1", write_passes, update);
+    check_page("man/weft-plan.5", write_schedules, update);
     return done_testing();
 }

@@ -32,7 +32,7 @@ static void make(struct pipeline *p) {
 
 /* All pipelines of up to four chunks that a schedule takes. */
 static bool takes(enum schedule schedule, int chunks) {
-    return chunks == 1 || schedule == SCHEDULE_gpipe || schedule == SCHEDULE_interleaved;
+    return chunks == 1 || schedule_traits(schedule)->stages != STAGES_ONE;
 }
 
 /* ---- every action once -------------------------------------------------------------------- */

@@ -4,16 +4,6 @@
 #include "manual.h"
 #include "search/algorithms/algorithms.h"
 
-/* Each on a line of its own, as mandoc(1) wants them. */
-static void write_sentences(FILE *f, const char *about) {
-    for (const char *dot; *about; about = dot) {
-        dot = strstr(about, ". ");
-        dot = dot ? dot + 1 : about + strlen(about);
-        sentence(f, "%.*s", (int)(dot - about), about);
-        dot += strspn(dot, " ");
-    }
-}
-
 static void write_algorithms(FILE *f) {
     int widest = 0;
     for (int i = 1; i < ALGORITHM_COUNT; i++)
@@ -24,7 +14,7 @@ static void write_algorithms(FILE *f) {
         const struct algorithm *a = &algorithms[i];
         bool is_default = !strcmp(a->name, ALGORITHM_DEFAULT);
         fprintf(f, ".It Cm %s%s\n", a->name, is_default ? " Pq the default" : "");
-        write_sentences(f, a->about);
+        sentences(f, a->about);
         sentence(f, "%s%s.", a->exact ? "Exact" : "Not exact",
                  a->random ? ", and steered by the seed" : "");
     }

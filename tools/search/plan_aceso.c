@@ -283,7 +283,7 @@ static json_t *convert(const struct config *c, struct model *m, struct err *err)
     if (!p)
         return NULL;
     int rc = 0;
-    p->schedule = SCHEDULE_1f1b;
+    p->schedule = SCHEDULE_DEFAULT;
     if (json_int(c->doc, "global_batch_size", 1, (int64_t)1 << 40, &p->batch, err) < 0 ||
         json_int(c->doc, "micro_batch_size", 1, p->batch, &p->micro_batch, err) < 0)
         rc = -1;

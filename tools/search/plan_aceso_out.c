@@ -208,9 +208,9 @@ static const char *beyond(const struct stage *st) {
 }
 
 static int check_plan(const struct plan *p, struct err *err) {
-    if (p->schedule != SCHEDULE_1f1b)
-        return err_input(err, "schedule: Aceso runs 1f1b, the plan %s",
-                         schedule_name(p->schedule));
+    if (p->schedule != SCHEDULE_DEFAULT)
+        return err_input(err, "schedule: Aceso runs %s, the plan %s",
+                         schedule_name(SCHEDULE_DEFAULT), schedule_name(p->schedule));
     for (int s = 0; s < p->n_stages; s++) {
         const char *key = beyond(&p->stages[s]);
         if (key)

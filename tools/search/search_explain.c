@@ -233,8 +233,8 @@ static void try_schedules(struct explain *x) {
     for (int i = 0; i < SCHEDULE_COUNT && x->best->plan->n_groups > 1; i++) {
         struct search_problem p = *x->p;
         p.schedules = 1u << i;
-        /* Interleaved pipelines are made out of others. */
-        if (i != (int)x->best->plan->schedule && i != SCHEDULE_interleaved &&
+        /* Pipelines that go round are made out of others. */
+        if (i != (int)x->best->plan->schedule && !schedules_round(1u << i) &&
             x->p->schedules >> i & 1)
             explain_other(x, schedule_name((enum schedule)i), &p);
     }

@@ -61,8 +61,7 @@ static const struct opt options[] = {
      &o.micro},
     {0, "optimizer", OPT_STR, "NAME", "adamw or sgd (adamw)", &o.optimizer},
     {0, "dtype", OPT_STR, "NAME", PLAN_DTYPES " (fp32)", &o.dtype},
-    {0, "schedule", OPT_STR, "LIST",
-     "those to consider: gpipe, 1f1b, interleaved, zero-bubble (all)", &o.schedule},
+    {0, "schedule", OPT_STR, "LIST", SCHEDULE_HELP("all"), &o.schedule},
     {'a', "algorithm", OPT_STR, "NAME", ALGORITHM_HELP, &o.algorithm},
     {0, "max-stages", OPT_INT, "N", "pipeline stages at most (as many as devices)",
      &o.max_stages},
@@ -147,25 +146,24 @@ int search_micro_batches(const struct search_problem *p, struct micro_batches *o
 
 /* "1f1b,zero-bubble", or all. */
 static int schedules(struct search_problem *p, struct err *err) {
-    p->schedules = o.schedule ? 0 : (1u << SCHEDULE_COUNT) - 1;
+    p->schedules = o.schedule ? 0 : SCHEDULE_ALL;
     for (const char *s = o.schedule ? o.schedule : ""; *s;) {
         char name[16] = "";
         size_t n = strcspn(s, ",");
         memcpy(name, s, n < sizeof name ? n : 0);
         int f = schedule_find(name);
         if (f < 0)
-            return err_usage(
-                err,
-                "--schedule: expected gpipe, 1f1b, interleaved or zero-bubble, "
-                "separated by commas, got \"%s\"",
-                o.schedule);
+            return err_usage(err,
+                             "--schedule: expected some of %s, separated by commas, got "
+                             "\"%s\"",
+                             SCHEDULE_NAMES, o.schedule);
         p->schedules |= 1u << f;
         s += s[n] ? n + 1 : n;
     }
     if (!p->schedules)
         return err_usage(err, "--schedule: expected a list such as 1f1b,zero-bubble");
-    if (p->schedules == 1u << SCHEDULE_interleaved)
-        p->schedules |= 1u << SCHEDULE_1f1b;
+    if (p->schedules == schedules_round(p->schedules)) /* made out of others */
+        p->schedules |= 1u << SCHEDULE_DEFAULT;
     return 0;
 }
 
@@ -534,7 +532,7 @@ static int run_source(struct err *err) {
         return -1;
     if (p.cluster.n_groups > 1)
         return err_usage(err, "--cluster: with --cost all nodes are alike");
-    p.schedules = 1u << SCHEDULE_1f1b;
+    p.schedules = 1u << SCHEDULE_DEFAULT;
     p.max_zero = ZERO_NONE;
     p.slack = 0; /* its plans are in its own words */
     p.source = search_open_source(o.cost, o.model, o.set, err);

@@ -366,7 +366,11 @@ static bool is_typical(int64_t mb, int64_t slots) {
     return in_slot < 2 || in_slot >= slots - 2;
 }
 
-/* GPipe holds all micro-batches at once: four of a schedule of four stand for the first two and
+static bool holds_all(const struct plan *p) {
+    return schedule_traits(p->schedule)->further == FURTHER_ALL;
+}
+
+/* Where all micro-batches are held at once, four of a schedule of four stand for the first two and
  * the last two. */
 static int64_t stands_for(const struct program *g, int64_t mb, int64_t replayed) {
     int64_t m = plan_micro_batches(g->plan);
@@ -385,14 +389,14 @@ static int replay_action(struct replay *r, struct action a, int64_t mb, struct e
 /* The actions of a step in order, few micro-batches for many. */
 static int replay_step(struct replay *r, struct err *err) {
     const struct plan *p = r->g->plan;
-    bool gpipe = p->schedule == SCHEDULE_gpipe;
+    bool at_once = holds_all(p);
     int64_t m = r->schedule.micro_batches;
     for (int64_t i = 0; i < schedule_actions(&r->schedule); i++) {
         struct action a = schedule_action(&r->schedule, i);
         int64_t mb = a.index < 0 ? 0 : a.index;
-        if (!gpipe && mb != m - 1 && !is_typical(mb, r->g->stages[a.stage].in_flight))
+        if (!at_once && mb != m - 1 && !is_typical(mb, r->g->stages[a.stage].in_flight))
             continue;
-        if (gpipe)
+        if (at_once)
             mb = stands_for(r->g, mb, m);
         if (replay_action(r, a, mb, err) < 0)
             return -1;
@@ -414,7 +418,7 @@ static int reserve_chunks(struct replay *r, struct err *err) {
 
 int validate_memory(const struct program *g, int group, struct err *err) {
     int64_t m = schedule_enough(g->plan);
-    if (g->plan->schedule == SCHEDULE_gpipe && m > 4)
+    if (holds_all(g->plan) && m > 4)
         m = 4;
     struct replay r = {.g = g, .schedule = schedule_of_group(g->plan, group, m)};
     struct replay before = {.g = g};

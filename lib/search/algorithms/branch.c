@@ -123,7 +123,7 @@ static void take_strategy(struct branch *b, int k, const struct strategy *w, int
 static void take_strategies(struct branch *b, int k, int devices, int left) {
     struct search_stage st = b->c.stages[k];
     int rank = b->rank[k % b->c.n_groups];
-    bool apart = b->c.schedule == SCHEDULE_zero_bubble && k > 0;
+    bool apart = schedule_splits(b->c.schedule, k);
     st.devices = devices;
     if (too_slow(b, k, &st, rank, apart))
         return;
@@ -194,7 +194,7 @@ static void take_schedules(struct branch *b) {
 }
 
 static void take_groups(struct branch *b) {
-    bool go_round = space_has_schedule(&b->s->space, SCHEDULE_interleaved);
+    bool go_round = space_goes_round(&b->s->space);
     for (int groups = 1; groups <= space_max_groups(&b->s->space); groups++)
         for (int chunks = 1; chunks <= (go_round && groups > 1 ? MOST_CHUNKS : 1);
              chunks++) {

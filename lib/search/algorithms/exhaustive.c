@@ -50,7 +50,7 @@ static void combine(struct walk *w, int k) {
 static void walk_strategies(struct walk *w) {
     double n = 1;
     for (int k = 0; k < w->c.n_stages; k++) {
-        bool apart = w->c.schedule == SCHEDULE_zero_bubble && k > 0;
+        bool apart = schedule_splits(w->c.schedule, k);
         w->strategies[k] = strategies_of(w->choices, &w->c.stages[k], w->c.micro_batch,
                                          candidate_rank(&w->c, k), apart);
         n *= w->strategies[k] ? (double)w->strategies[k]->n : 0;
@@ -139,7 +139,7 @@ static void walk_cuts(struct walk *w, int k, int first) {
 
 /* With one stage on each group, or with several that go round. */
 static void walk_groups(struct walk *w) {
-    bool go_round = space_has_schedule(&w->s->space, SCHEDULE_interleaved);
+    bool go_round = space_goes_round(&w->s->space);
     for (int groups = 1; groups <= space_max_groups(&w->s->space); groups++)
         for (int chunks = 1; chunks <= (go_round && groups > 1 ? MOST_CHUNKS : 1);
              chunks++) {

@@ -72,7 +72,7 @@ static void walk_schedules(struct grid *g) {
     const struct space *sp = &g->s->space;
     const struct candidate *even = &g->even;
     for (int f = 0; f < SCHEDULE_COUNT; f++) {
-        bool choice = g->wide && even->n_groups > 1 && f != SCHEDULE_interleaved &&
+        bool choice = g->wide && even->n_groups > 1 && !schedules_round(1u << f) &&
                       space_has_schedule(sp, (enum schedule)f);
         if (!choice && f != (int)even->schedule)
             continue;
@@ -81,8 +81,7 @@ static void walk_schedules(struct grid *g) {
         walk_cuts(g);
     }
     for (int v = 2; g->wide && v <= MOST_CHUNKS; v++)
-        if (space_has_schedule(sp, SCHEDULE_interleaved) &&
-            space_chunk(sp, even, v, &g->next))
+        if (space_goes_round(sp) && space_chunk(sp, even, v, &g->next))
             walk_cuts(g);
 }
 

@@ -166,11 +166,14 @@ static void grow_best(struct first *f) {
 /* The best one with weight gradients apart. */
 static void split_weights(struct first *f) {
     struct score any = {.unknown = true};
-    if (f->best.c.n_stages < 2 || !space_has_schedule(&f->s->space, SCHEDULE_zero_bubble))
-        return;
-    candidate_copy(&f->c, &f->best.c);
-    f->c.schedule = SCHEDULE_zero_bubble;
-    try_balanced(f, &any);
+    for (int s = 0; s < SCHEDULE_COUNT && f->best.c.n_stages > 1; s++) {
+        if (!space_has_schedule(&f->s->space, (enum schedule)s) ||
+            !schedule_traits((enum schedule)s)->splits)
+            continue;
+        candidate_copy(&f->c, &f->best.c);
+        f->c.schedule = (enum schedule)s;
+        try_balanced(f, &any);
+    }
 }
 
 /* Cut by the stages solver for this micro-batch; and with neighbours on different nodes, where

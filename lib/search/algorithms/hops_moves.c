@@ -385,17 +385,23 @@ static void set_schedule(struct hops *hp, const struct candidate *c, enum schedu
     offer(hp);
 }
 
+/* Those whose backward passes are split, or the others. */
+static void set_schedules(struct hops *hp, const struct candidate *c, bool splits) {
+    for (int f = 0; f < SCHEDULE_COUNT; f++)
+        if (schedule_traits((enum schedule)f)->splits == splits)
+            set_schedule(hp, c, (enum schedule)f);
+}
+
 /* Another schedule, or another number of stages on each group. fine: those, too, that compile all
  * anew or have more stages to work out. */
 static void change_schedule(struct hops *hp, const struct candidate *c, bool fine) {
     int chunks = c->n_stages / c->n_groups;
-    set_schedule(hp, c, SCHEDULE_gpipe);
-    set_schedule(hp, c, SCHEDULE_1f1b);
+    set_schedules(hp, c, false);
     if (!fine)
         return;
-    set_schedule(hp, c, SCHEDULE_zero_bubble);
+    set_schedules(hp, c, true);
     for (int v = chunks > 1 ? chunks - 1 : 2; v <= chunks + 1 && v <= MOST_CHUNKS; v++)
-        if (v != chunks && space_has_schedule(&hp->s->space, SCHEDULE_interleaved) &&
+        if (v != chunks && space_goes_round(&hp->s->space) &&
             space_chunk(&hp->s->space, c, v, &hp->next))
             offer(hp);
 }

@@ -213,8 +213,7 @@ static void add_interleaved(struct starts *st) {
         struct score plain = st->list.p[i].score;
         o.score = plain;
         for (int v = 2; v <= MOST_CHUNKS; v++)
-            if (space_has_schedule(sp, SCHEDULE_interleaved) &&
-                space_chunk(sp, &st->list.p[i].c, v, &st->scratch))
+            if (space_goes_round(sp) && space_chunk(sp, &st->list.p[i].c, v, &st->scratch))
                 try_cuts(st, &o);
         if (score_better(&o.score, &plain))
             push(st, &o);
@@ -222,25 +221,31 @@ static void add_interleaved(struct starts *st) {
     candidate_release(&o.c);
 }
 
-/* The best with weight gradients apart: all is compiled anew for that. */
-static void add_apart(struct starts *st) {
+/* The best under a schedule with weight gradients apart: all is compiled anew for that. */
+static void add_apart_under(struct starts *st, enum schedule schedule) {
     enum { FEW = 3 };
     const struct space *sp = &st->s->space;
     struct option o = {.c = candidate_make(sp)};
     for (int64_t i = 0, n = 0; i < st->list.n && n < FEW; i++) {
         const struct option *from = &st->list.p[i];
-        if (from->c.n_groups < 2 || from->c.n_groups < from->c.n_stages ||
-            !space_has_schedule(sp, SCHEDULE_zero_bubble))
+        if (from->c.n_groups < 2 || from->c.n_groups < from->c.n_stages)
             continue;
         n++;
         o.score = (struct score){.unknown = true};
         candidate_copy(&st->scratch, &from->c);
-        st->scratch.schedule = SCHEDULE_zero_bubble;
+        st->scratch.schedule = schedule;
         try_cuts(st, &o);
         if (!o.score.unknown)
             push(st, &o);
     }
     candidate_release(&o.c);
+}
+
+static void add_apart(struct starts *st) {
+    for (int s = 0; s < SCHEDULE_COUNT; s++)
+        if (space_has_schedule(&st->s->space, (enum schedule)s) &&
+            schedule_traits((enum schedule)s)->splits)
+            add_apart_under(st, (enum schedule)s);
 }
 
 /* Where links or devices differ, the best with neighbours on different nodes. */

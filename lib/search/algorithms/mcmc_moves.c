@@ -297,7 +297,7 @@ static bool change_micro_batch(struct change *x) {
 
 static bool change_schedule(struct change *x) {
     enum schedule f = (enum schedule)pick(x->r, SCHEDULE_COUNT);
-    if (f == SCHEDULE_interleaved)
+    if (schedules_round(1u << f))
         return space_has_schedule(&x->s->space, f) &&
                space_chunk(&x->s->space, x->from, 1 + pick(x->r, MOST_CHUNKS), x->to);
     x->to->schedule = f;

@@ -36,13 +36,11 @@ static void offer_schedules(struct search *s, struct best *b, struct candidate *
     struct candidate chunked = candidate_make(&s->space);
     for (int f = 0; f < SCHEDULE_COUNT; f++) {
         c->schedule = (enum schedule)f;
-        if (space_has_schedule(&s->space, c->schedule) &&
-            c->schedule != SCHEDULE_interleaved)
+        if (space_has_schedule(&s->space, c->schedule) && !schedules_round(1u << f))
             offer(s, b, c);
     }
     for (int chunks = 2; chunks <= MOST_CHUNKS; chunks++)
-        if (space_has_schedule(&s->space, SCHEDULE_interleaved) &&
-            space_chunk(&s->space, c, chunks, &chunked))
+        if (space_goes_round(&s->space) && space_chunk(&s->space, c, chunks, &chunked))
             offer(s, b, &chunked);
     candidate_release(&chunked);
 }

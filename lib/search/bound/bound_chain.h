@@ -9,7 +9,7 @@
  *     T(i, u) = min over j, d of max(work of ops i .. j-1 on d devices, their path + T(j, u - d))
  *
  * no step of a pipeline is shorter than T(0, all devices), whatever the order of what a group
- * does: gpipe, 1f1b, zero-bubble. How many stages follow counts as far as it says what a stage
+ * does: all schedules but those that go round. How many stages follow counts as far as it says what a stage
  * holds.
  */
 #ifndef WEFT_BOUND_CHAIN_H

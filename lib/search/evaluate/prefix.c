@@ -156,7 +156,7 @@ const struct prefix *eval_prefix(struct evaluate *ev, const struct search_stage 
 
 const struct prefix *candidate_prefix(struct evaluate *ev, const struct candidate *c, int k,
                                       int first_rank) {
-    bool apart = c->schedule == SCHEDULE_zero_bubble && k > 0;
+    bool apart = schedule_splits(c->schedule, k);
     return eval_prefix(ev, &c->stages[k], c->micro_batch, first_rank, apart);
 }
 

@@ -331,7 +331,7 @@ bool strategies_can_be_listed(struct evaluate *ev, double most) {
     const struct search_problem *p = space_problem_of(ev->space);
     struct choices *c = strategies_make(ev, most, false);
     int n_ops = p->model->n_ops, groups = space_max_groups(ev->space);
-    int kinds = groups > 1 && space_has_schedule(ev->space, SCHEDULE_zero_bubble) ? 2 : 1;
+    int kinds = groups > 1 && space_may_split(ev->space) ? 2 : 1;
     double n = 0;
     for (int i = 0; i < p->n_micro; i++)
         for (int d = p->devices; d > 0; d--)

@@ -421,7 +421,6 @@ void graph_init(struct graph *g, const struct blocks *b, struct cost *cost, int 
     *g = (struct graph){.b = b, .cost = cost, .members = mem_alloc(sizeof *g->members)};
     int n = g->b->x.model->n_ops;
     g->plan = (struct plan){.model = g->b->x.model,
-                            .schedule = SCHEDULE_gpipe,
                             .optimizer = optimizer,
                             .dtype = dtype,
                             .n_stages = 2,

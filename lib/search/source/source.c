@@ -65,7 +65,7 @@ bool source_legal(struct evaluate *ev, const struct candidate *c) {
             return false;
         rank += st->devices;
     }
-    return c->schedule == SCHEDULE_1f1b && c->n_groups == c->n_stages &&
+    return c->schedule == SCHEDULE_DEFAULT && c->n_groups == c->n_stages &&
            space_may_have_stages(ev->space, c->n_stages);
 }
 

@@ -84,11 +84,10 @@ enum schedule space_first_schedule(const struct space *sp) {
 }
 
 unsigned space_schedules_of(const struct space *sp, const struct candidate *c) {
-    unsigned interleaved = 1u << SCHEDULE_interleaved;
+    unsigned round = schedules_round(sp->p.schedules);
     if (c->n_groups < c->n_stages)
-        return sp->p.schedules & interleaved;
-    return c->n_stages > 1 ? sp->p.schedules & ~interleaved
-                           : 1u << space_first_schedule(sp);
+        return round;
+    return c->n_stages > 1 ? sp->p.schedules & ~round : 1u << space_first_schedule(sp);
 }
 
 static bool may_have_schedule(const struct space *sp, enum schedule schedule) {

@@ -130,10 +130,10 @@ static int check_number(const struct space *sp, enum pin_field field, int64_t ha
 /* Stages that share groups have no pins of their own yet. */
 static int check_schedule(const struct space *sp, struct err *err) {
     int64_t pinned = space_pinned(sp, PIN_schedule);
-    if (pinned != SCHEDULE_interleaved)
+    if (pinned == PIN_FREE || !schedules_round(1u << pinned))
         return 0;
-    err_input(err, "schedule: with pins the search makes plans of gpipe, 1f1b and "
-                   "zero-bubble, not of interleaved");
+    err_input(err, "schedule: with pins the search makes no plans of %s",
+              schedule_name((enum schedule)pinned));
     return err_prefix(err, "%s", where(sp, PIN_schedule, 0));
 }
 

@@ -32,12 +32,29 @@ bool space_has_schedule(const struct space *sp, enum schedule schedule) {
     return sp->p.schedules >> schedule & 1;
 }
 
+bool space_goes_round(const struct space *sp) {
+    return schedules_round(sp->p.schedules) != 0;
+}
+
+bool space_may_split(const struct space *sp) {
+    for (int s = 0; s < SCHEDULE_COUNT; s++)
+        if (space_has_schedule(sp, (enum schedule)s) &&
+            schedule_traits((enum schedule)s)->splits)
+            return true;
+    return false;
+}
+
+/* The first to consider that takes these stages on a group; the table's first where there is none. */
+static enum schedule first_schedule(const struct space *sp, enum schedule_stages takes) {
+    for (int s = 0; s < SCHEDULE_COUNT; s++)
+        if (space_has_schedule(sp, (enum schedule)s) &&
+            schedule_traits((enum schedule)s)->stages == takes)
+            return (enum schedule)s;
+    return (enum schedule)0;
+}
+
 enum schedule space_plain_schedule(const struct space *sp) {
-    static const enum schedule best[] = {SCHEDULE_1f1b, SCHEDULE_zero_bubble};
-    for (size_t i = 0; i < sizeof best / sizeof *best; i++)
-        if (space_has_schedule(sp, best[i]))
-            return best[i];
-    return SCHEDULE_gpipe;
+    return first_schedule(sp, STAGES_ONE);
 }
 
 /* ---- overlap --------------------------------------------------------------------------- */
@@ -225,7 +242,8 @@ bool space_chunk(const struct space *sp, const struct candidate *c, int chunks,
         return false;
     candidate_copy(out, c);
     out->n_stages = n;
-    out->schedule = chunks > 1 ? SCHEDULE_interleaved : space_plain_schedule(sp);
+    out->schedule =
+        chunks > 1 ? first_schedule(sp, STAGES_ROUND) : space_plain_schedule(sp);
     for (int k = groups; k < n; k++)
         out->stages[k] = out->stages[k % groups];
     cut_evenly(sp, out);

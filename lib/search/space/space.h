@@ -87,6 +87,10 @@ int space_stage_limit(const struct space *sp);
  * kinds? */
 bool space_has_places(const struct space *sp);
 bool space_has_schedule(const struct space *sp, enum schedule schedule);
+/* Is a schedule among those to consider that deals several stages to each group? One that makes weight
+ * gradients apart? */
+bool space_goes_round(const struct space *sp);
+bool space_may_split(const struct space *sp);
 /* Of those to consider, one with a single stage on each group, to begin with. */
 enum schedule space_plain_schedule(const struct space *sp);
 /* How many finalists are evaluated beyond the number that is wanted: as many as take little time. */

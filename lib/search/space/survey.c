@@ -199,7 +199,7 @@ static void count_stages(struct space *sp) {
     limit = limit < n_ops ? limit : n_ops;
     sp->max_groups = sp->p.devices < limit ? sp->p.devices : limit;
     sp->max_stages = sp->max_groups;
-    if (space_has_schedule(sp, SCHEDULE_interleaved) && sp->max_groups > 1 && !sp->p.pins)
+    if (space_goes_round(sp) && sp->max_groups > 1 && !sp->p.pins)
         sp->max_stages =
             limit / MOST_CHUNKS < sp->p.devices ? limit : MOST_CHUNKS * sp->p.devices;
 }
