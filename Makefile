@@ -200,6 +200,7 @@ unit_uses_device  := common model plan program device
 unit_uses_cuda    := common model plan program device cuda
 unit_uses_comm    := common comm
 unit_uses_exec    := common data checkpoint model plan program device comm exec
+$(O)/tests/unit/search-polls: LDFLAGS += -Wl,--wrap=interrupted
 define unit_rules
 $(1)_uses := $$(unit_uses_$$(firstword $$(subst -, ,$$(notdir $(1)))))
 $(1).o: CFLAGS += $$(foreach f,$$($(1)_uses),$$(filter-out -O3 -march=%,$$(cflags_$$(f))))

@@ -94,9 +94,11 @@ static int read_repeat(struct reader *r, const json_t *v, int depth, struct err 
     if (read_find(r->op_of, path) >= 0)
         return err_input(err, "name: two ops or blocks are called \"%.64s\"", path);
     json_object_set_new(r->op_of, path, json_integer(0));
-    if (p.count < 0 || p.count > MAX_BLOCKS)
-        return err_input(err, "repeat: expected 0 to %d blocks, got %lld", MAX_BLOCKS,
-                         (long long)p.count);
+    /* An inner block may be left out; a model without its blocks is a slip. */
+    int least = depth == 0;
+    if (p.count < least || p.count > MAX_BLOCKS)
+        return err_input(err, "repeat: expected %d to %d blocks, got %lld", least,
+                         MAX_BLOCKS, (long long)p.count);
     p.ops = ops;
     /* The instances of an outer block share the numbers of its inner repeats. */
     r->n_repeats = p.number + 1;

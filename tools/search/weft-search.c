@@ -266,6 +266,9 @@ static int set_devices(struct search_problem *p, struct err *err) {
     p->devices = (int)devices;
     p->may_idle = !o.all_devices;
     p->may_offload = !o.no_offload;
+    /* Whoever judges the plan by the cluster that it carries judges it by the same limit. */
+    for (int g = 0; g < p->cluster.n_groups && o.memory > 0; g++)
+        p->cluster.groups[g].memory_bytes = o.memory;
     p->memory_bytes =
         o.memory > 0 ? o.memory : cluster_most_memory(&p->cluster, 0, devices);
     p->memory_of_kinds = o.memory < 0;

@@ -162,11 +162,11 @@ static void walk_all(struct walk *w, bool count_only) {
     }
 }
 
-static int too_many(const struct walk *w, struct err *err) {
+static int too_many(const struct walk *w, const char *name, struct err *err) {
     if (strategies_listed(w->choices) > MOST_WAYS)
-        err_no(err, "exhaustive: stages may be done in more than %.0f ways", MOST_WAYS);
+        err_no(err, "%s: stages may be done in more than %.0f ways", name, MOST_WAYS);
     else
-        err_no(err, "exhaustive: more than %.0f candidates", MOST);
+        err_no(err, "%s: more than %.0f candidates", name, MOST);
     return err_hint(err, "--max-stages and --micro-batch make the space smaller; the other "
                          "algorithms need no list of all plans");
 }
@@ -184,7 +184,7 @@ static int walk_space(struct search *s, bool presets, struct err *err) {
         pool_be_exact(&s->pool);
     if (small)
         walk_all(&w, false);
-    int rc = small ? 0 : too_many(&w, err);
+    int rc = small ? 0 : too_many(&w, presets ? "presets" : "exhaustive", err);
     if (small && !budget_stopped(&s->budget)) {
         search_mark_complete(s, w.count);
         s->pool.proven = !presets && !s->eval.reserve_bytes;

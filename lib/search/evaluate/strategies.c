@@ -16,6 +16,7 @@ struct choices {
     struct evaluate *ev;
     struct memo known; /* struct strategies */
     double listed, most;
+    double tried; /* layouts of single ops, legal or not */
     bool presets;
     double most_us; /* see strategies_limit */
     /* Scratch: of the stage at hand. */
@@ -59,13 +60,13 @@ double strategies_listed(const struct choices *c) {
 /* ---- layouts ----------------------------------------------------------------------------- */
 
 /* The nodes of the stage and their layouts; returns how many ways there are to combine them. Where these
- * are too many, not all nodes are gone through. */
+ * are too many, or a node has none, not all nodes are gone through. */
 static double list_nodes(struct choices *c, const struct search_stage *st,
                          int64_t micro_batch) {
     const struct blocks *g = &c->ev->space->blocks;
     double strategies = 1;
     c->ops.n = c->layouts.n = c->first.n = 0;
-    for (int i = st->first; i < st->end && strategies <= c->most;
+    for (int i = st->first; i < st->end && strategies > 0 && strategies <= c->most;
          i = space_next_distinct(c->ev->space, st->first, i)) {
         int op = g->x.of[i], k = 0;
         while (k < c->ops.n && g->x.node_of[c->ops.p[k]] != g->x.node_of[op])
@@ -74,7 +75,7 @@ static double list_nodes(struct choices *c, const struct search_stage *st,
             continue;
         arr_push(&c->ops, op);
         arr_push(&c->first, c->layouts.n);
-        layouts_all(c->ev->space, st, micro_batch, op, &c->layouts);
+        c->tried += (double)layouts_all(c->ev->space, st, micro_batch, op, &c->layouts);
         strategies *= (double)(c->layouts.n - arr_last(&c->first));
     }
     arr_push(&c->first, c->layouts.n);
@@ -282,7 +283,7 @@ static struct strategies *find_strategies(struct choices *c, struct search_stage
         many = false;
         c->found.n = 0;
     }
-    c->listed += many ? 0 : n;
+    c->listed += many ? 0 : fmax(n, 1); /* a stage that pins forbid takes time as well */
     if (c->presets)
         combine_presets(c, &st, micro_batch, first_rank, apart);
     else if (!many && c->listed <= c->most)
@@ -325,23 +326,38 @@ static bool has_many_layouts(const struct space *sp) {
     return false;
 }
 
+/* Are all stages listed with so many ways? Gives up on the list once it is too long, too much was
+ * tried for it, or the time is up. */
+static bool is_short(struct choices *c, int64_t micro_batch, double *n) {
+    /* Half a second: pins may forbid most of what is tried, so that the list stays short for long. */
+    static const double MOST_TRIED = 5e6;
+    const struct search_problem *p = space_problem_of(c->ev->space);
+    int n_ops = p->model->n_ops, groups = space_max_groups(c->ev->space);
+    int kinds = groups > 1 && space_may_split(c->ev->space) ? 2 : 1;
+    for (int d = p->devices; d > 0; d--)
+        for (int first = 0; first < n_ops; first++)
+            for (int end = n_ops; end > first; end--) {
+                struct search_stage st = {.first = first, .end = end, .devices = d};
+                bool whole = end - first == n_ops;
+                if (whole ? d != p->devices : d == p->devices || groups == 1)
+                    continue;
+                *n += kinds * fmax(count_strategies(c, &st, micro_batch), 1);
+                if (*n > c->most || c->tried > MOST_TRIED ||
+                    budget_out_of_time(c->ev->budget))
+                    return false;
+            }
+    return true;
+}
+
 bool strategies_can_be_listed(struct evaluate *ev, double most) {
     if (has_many_layouts(ev->space))
         return false;
     const struct search_problem *p = space_problem_of(ev->space);
     struct choices *c = strategies_make(ev, most, false);
-    int n_ops = p->model->n_ops, groups = space_max_groups(ev->space);
-    int kinds = groups > 1 && space_may_split(ev->space) ? 2 : 1;
     double n = 0;
-    for (int i = 0; i < p->n_micro; i++)
-        for (int d = p->devices; d > 0; d--)
-            for (int first = 0; first < n_ops; first++)
-                for (int end = n_ops; end > first && n <= most; end--) {
-                    struct search_stage st = {.first = first, .end = end, .devices = d};
-                    bool whole = end - first == n_ops;
-                    if (whole ? d == p->devices : d < p->devices && groups > 1)
-                        n += kinds * count_strategies(c, &st, p->micro[i]);
-                }
+    bool all = true;
+    for (int i = 0; i < p->n_micro && all; i++)
+        all = is_short(c, p->micro[i], &n);
     strategies_free(c);
-    return n <= most;
+    return all;
 }

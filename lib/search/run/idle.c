@@ -105,7 +105,7 @@ static void certify(struct idle *d) {
         out->relaxation = BOUND_LISTED;
     } else {
         out->lower_bound_us = d->facts.bound_us;
-        out->relaxation = d->facts.relaxation;
+        out->relaxation = out->lower_bound_us > 0 ? d->facts.relaxation : "";
     }
 }
 

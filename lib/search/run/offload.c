@@ -121,7 +121,7 @@ static void finish(struct offloading *o) {
         if (search_offloaded(out->plans[i].plan))
             take_all_back(&s.eval, &out->plans[i]);
     out->lower_bound_us = q.no_bound || interrupted() ? 0 : bound_us(&s.eval, NULL);
-    out->relaxation = out->lower_bound_us > 0 ? BOUND_PRICED : "";
+    out->relaxation = out->lower_bound_us > 0 ? bound_relaxation(&s.space) : "";
     search_end(&s);
 }
 

@@ -11,30 +11,32 @@ static bool allowed(const struct space *sp, const struct mesh *pinned,
            space_pins_allow(sp, op, pinned, mesh, l);
 }
 
-static void list_axis(const struct space *sp, const struct mesh *pinned,
-                      const struct mesh *mesh, int64_t micro_batch, int op,
-                      struct layout *l, int axis, struct layout_list *out) {
+static int64_t list_axis(const struct space *sp, const struct mesh *pinned,
+                         const struct mesh *mesh, int64_t micro_batch, int op,
+                         struct layout *l, int axis, struct layout_list *out) {
     if (axis == mesh->n_axes) {
         if (allowed(sp, pinned, mesh, micro_batch, op, l))
             arr_push(out, *l);
-        return;
+        return 1;
     }
+    int64_t tried = 0;
     const struct op_space *space = &sp->blocks.x.model->ops[op].space;
     for (int d = PLACE_NONE; d < space->n; d++) {
         l->dim[axis] = (int8_t)d;
         if (d < 0 || role_splits(space->role[d]))
-            list_axis(sp, pinned, mesh, micro_batch, op, l, axis + 1, out);
+            tried += list_axis(sp, pinned, mesh, micro_batch, op, l, axis + 1, out);
     }
     l->dim[axis] = PLACE_NONE;
+    return tried;
 }
 
-void layouts_all(const struct space *sp, const struct search_stage *st, int64_t micro_batch,
-                 int op, struct layout_list *out) {
+int64_t layouts_all(const struct space *sp, const struct search_stage *st,
+                    int64_t micro_batch, int op, struct layout_list *out) {
     struct layout l;
     struct mesh mesh;
     stage_mesh(st->devices, st->mesh, &mesh);
     memset(&l, PLACE_NONE, sizeof l);
-    list_axis(sp, st->mesh, &mesh, micro_batch, op, &l, 0, out);
+    return list_axis(sp, st->mesh, &mesh, micro_batch, op, &l, 0, out);
 }
 
 /* ---- near those that a stage has -------------------------------------------------------- */

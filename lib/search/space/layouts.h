@@ -15,9 +15,10 @@ struct layout_list {
     int64_t n, cap;
 };
 
-/* Appends all that are legal and that pins allow, of an op of the deduplicated model. */
-void layouts_all(const struct space *sp, const struct search_stage *st, int64_t micro_batch,
-                 int op, struct layout_list *out);
+/* Appends all that are legal and that pins allow, of an op of the deduplicated model. Returns how
+ * many were tried for it. */
+int64_t layouts_all(const struct space *sp, const struct search_stage *st,
+                    int64_t micro_batch, int op, struct layout_list *out);
 
 /* out[0] is a layout of the op: appends others until there are `most`. First those of uniform
  * presets, by how near their number of model axes is to that of `preset`; then out[0] with one

@@ -26,10 +26,12 @@ enum { STEPS = 240, RUNGS = 4, MOST_SWEEPS = 200 };
 /* Times and bytes of all units before one, in each stage as it chose. */
 struct bill {
     const struct relax_problem *p;
+    double deadline_s;              /* now_s() at which polishing ends */
     double *time, *bytes;           /* [stages x (units + 1)] */
     double *class_us, *class_bytes; /* [classes] scratch */
 };
 
+/* Of its ops; those of its edges are added for all classes at once (add_edges). */
 static double class_time(const struct relax_problem *p, const struct relax_answer *a, int k,
                          int class, double *bytes) {
     const struct relax_costs *c = p->costs[k];
@@ -42,13 +44,17 @@ static double class_time(const struct relax_problem *p, const struct relax_answe
         time += c->time[j];
         *bytes += c->fixed[j] + p->in_flight[k] * c->slot[j];
     }
+    return time;
+}
+
+static void add_edges(struct bill *b, const struct relax_answer *a, int k) {
+    const struct relax_costs *c = b->p->costs[k];
+    const int *choice = a->choice + k * b->p->n_nodes;
     for (int i = 0; i < c->n_edges; i++) {
         const struct relax_edge *e = &c->edges[i];
         int nb = c->first[e->b + 1] - c->first[e->b];
-        if (e->class == class)
-            time += e->time[choice[e->a] * nb + choice[e->b]];
+        b->class_us[e->class] += e->time[choice[e->a] * nb + choice[e->b]];
     }
-    return time;
 }
 
 /* Computes the rows of stage k. */
@@ -57,6 +63,7 @@ static void bill_stage(struct bill *b, const struct relax_answer *a, int k) {
     double *time = b->time + k * (p->n_units + 1), *bytes = b->bytes + k * (p->n_units + 1);
     for (int d = 0; d < p->n_classes; d++)
         b->class_us[d] = class_time(p, a, k, d, &b->class_bytes[d]);
+    add_edges(b, a, k);
     for (int u = 0; u < p->n_units; u++) {
         time[u + 1] = time[u];
         bytes[u + 1] = bytes[u];
@@ -67,10 +74,13 @@ static void bill_stage(struct bill *b, const struct relax_answer *a, int k) {
     }
 }
 
-static struct bill bill_of(const struct relax_problem *p, const struct relax_answer *a) {
+static struct bill bill_of(const struct relax_problem *p, const struct relax_answer *a,
+                           double deadline_s) {
     size_t cells = (size_t)p->n_stages * ((size_t)p->n_units + 1);
     size_t classes = (size_t)p->n_classes;
-    struct bill b = {.p = p, .time = mem_array(2 * (cells + classes), sizeof *b.time)};
+    struct bill b = {.p = p,
+                     .deadline_s = deadline_s,
+                     .time = mem_array(2 * (cells + classes), sizeof *b.time)};
     b.bytes = b.time + cells;
     b.class_us = b.bytes + cells;
     b.class_bytes = b.class_us + classes;
@@ -153,13 +163,17 @@ static bool change(struct bill *b, struct relax_answer *a, int k, int *choice, i
     return best != before;
 }
 
+static bool out_of_time(double deadline_s) {
+    return interrupted() || now_s() > deadline_s;
+}
+
 static bool change_stage(struct bill *b, struct relax_answer *a, int k) {
     const struct relax_problem *p = b->p;
     const struct relax_costs *c = p->costs[k];
     bool changed = false;
     if (c->n_options > 1)
         changed |= change(b, a, k, &a->option[k], c->n_options);
-    for (int v = 0; v < p->n_nodes; v++)
+    for (int v = 0; v < p->n_nodes && !out_of_time(b->deadline_s); v++)
         if (c->first[v + 1] - c->first[v] > 1)
             changed |= change(b, a, k, &a->choice[k * p->n_nodes + v],
                               c->first[v + 1] - c->first[v]);
@@ -168,7 +182,8 @@ static bool change_stage(struct bill *b, struct relax_answer *a, int k) {
 
 static void polish(struct bill *b, struct relax_answer *a) {
     bool moved = true;
-    for (int sweep = 0; moved && sweep < MOST_SWEEPS; sweep++) {
+    for (int sweep = 0; moved && sweep < MOST_SWEEPS && !out_of_time(b->deadline_s);
+         sweep++) {
         moved = false;
         for (int k = 1; k < b->p->n_stages; k++)
             moved |= move_cut(b, a, k);
@@ -217,9 +232,9 @@ void relax_answer_release(struct relax_answer *a) {
 }
 
 /* Rounds the present state, and stores it if it is the best so far. */
-static void round_off(struct racer *r) {
+static void round_off(struct racer *r, double deadline_s) {
     relax_run_round(r->run, &r->now);
-    struct bill b = bill_of(r->now.problem, &r->now);
+    struct bill b = bill_of(r->now.problem, &r->now, deadline_s);
     for (int polished = 0; polished < 2; polished++) {
         if (polished)
             polish(&b, &r->now);
@@ -243,11 +258,11 @@ static void *run_rung(void *arg) {
     for (int i; (i = atomic_fetch_add(&race->next, 1)) < race->n;) {
         struct racer *r = &race->racers[i];
         for (int step = race->from; step < race->until; step++) {
-            if (interrupted() || now_s() > race->deadline_s)
+            if (out_of_time(race->deadline_s))
                 break;
             relax_run_step(r->run, (double)step / STEPS);
         }
-        round_off(r);
+        round_off(r, race->deadline_s);
     }
     return NULL;
 }
