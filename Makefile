@@ -59,7 +59,7 @@ SEARCHED ?= $(if $(SAN),,-O3)
 cflags_device := -O3 -march=$(ARCH) -fopenmp -DWEFT_GEMM_$(GEMM) $(if $(SAN),,-fno-math-errno -fno-trapping-math)
 cflags_comm   := $(MPI_CFLAGS) -O3
 cflags_solve  := -pthread $(SEARCHED)
-$(foreach f,common model plan program cost search,$(eval cflags_$(f) := $(SEARCHED)))
+$(foreach f,common model plan program cost search aceso,$(eval cflags_$(f) := $(SEARCHED)))
 cflags_cuda   := $(if $(HAVE_CUDA),$(CUDA_CFLAGS) -DWEFT_CUDA_FOLDERS='"$(CUDA_FOLDERS)"')
 cflags_nccl   := $(cflags_cuda) $(cflags_comm)
 # Kernels are compiled for Ampere, with what newer chips can translate, and for Hopper.
@@ -70,7 +70,7 @@ NVCC_FLAGS := -std=c++17 -O3 --compress-mode=size -Ilib $(CUDA_CFLAGS) -Xcompile
               $(if $(filter 80,$(NVCC_ARCHS)),-gencode arch=compute_80$(comma)code=[sm_80$(comma)compute_80])
 
 # ---- folders, lowest floor first --------------------------------------------------------
-FLOORS := common solve data checkpoint model plan program cost search device comm exec cuda nccl
+FLOORS := common solve data checkpoint model plan program cost search aceso device comm exec cuda nccl
 # Rooms of a large floor have an order too; scripts/lint.sh checks it.
 ROOMS_search := budget graph space evaluate pool bound algorithms run
 # Without CUDA the floor of GPUs has what says so, and the names of GPUs; without cuDNN weft's own kernels
@@ -99,7 +99,7 @@ $(foreach f,$(FLOORS),$(eval $(call floor_rules,$(f))))
 uses_weft-profile-op   := common model plan program cost device cuda
 uses_weft-profile-comm := common data checkpoint model plan program cost device comm exec cuda nccl
 uses_weft-predict      := common model plan program cost
-uses_weft-search       := common solve model plan program cost search
+uses_weft-search       := common solve model plan program cost search aceso
 uses_weft-solve        := common solve
 uses_weft-ckpt         := common checkpoint model
 uses_weft-plan         := common model plan program
@@ -196,6 +196,7 @@ unit_uses_plan    := common model plan
 unit_uses_program := common model plan program
 unit_uses_cost    := common model plan program cost
 unit_uses_search  := common solve model plan program cost search
+unit_uses_aceso   := common aceso
 unit_uses_device  := common model plan program device
 unit_uses_cuda    := common model plan program device cuda
 unit_uses_comm    := common comm

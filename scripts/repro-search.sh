@@ -188,15 +188,12 @@ scale_table() {
 aceso_table() {
     local TIMEFORMAT='%U' used tables=${WEFT_DATA:-}/aceso/small
     [ -d "$tables" ] || { echo "aceso: WEFT_DATA=DIR has no aceso/small, skipped"; return; }
-    printf '%-16s %12s %10s   %12s %8s %10s %10s\n' model 'Aceso (s)' searched 'step (s)' 'gap (%)' 'CPU (s)' \
-        'grid (s)'
+    printf '%-16s %12s %10s   %12s %8s %10s\n' model 'Aceso (s)' searched 'step (s)' 'gap (%)' 'CPU (s)'
     while read -r model batch micro step wall; do
         options=(--cost "aceso:$tables" -m "$model" --devices 4 --memory 12000M -b "$batch" --micro-batch "$micro")
-        used=$({ time "$search" --slack 0 "${options[@]}" >/dev/null 2>"$dir/err"; } 2>&1)
-        "$search" --slack 0 "${options[@]}" -a grid >/dev/null 2>"$dir/grid"
-        printf '%-16s %12s %8s s   %12.3f %8s %10s %10.3f\n' "$model" "$step" "$wall" \
-            "$(said <"$dir/err")" "$(sed -n 's/.*gap \([0-9.]*\) %.*/\1/p' "$dir/err")" "$used" \
-            "$(said <"$dir/grid")"
+        used=$({ time "$search" "${options[@]}" >/dev/null 2>"$dir/err"; } 2>&1)
+        printf '%-16s %12s %8s s   %12.3f %8s %10s\n' "$model" "$step" "$wall" \
+            "$(said <"$dir/err")" "$(sed -n 's/.*gap \([0-9.]*\) %.*/\1/p' "$dir/err")" "$used"
     done <<'END'
 gpt:1.3B 512 1,2,4,8 58.76 99
 t5:770M 512 1,2,4,8 33.66 200

@@ -21,8 +21,7 @@
 #include "cost/simulate.h"
 #include "plan/pin.h"
 
-struct source; /* source.h */
-struct order;  /* order.h */
+struct order; /* order.h */
 
 struct search_problem {
     /* the model and the machine */
@@ -66,7 +65,6 @@ struct search_problem {
     int threads;             /* at most; 0 = all cores. Their number changes nothing else */
     uint64_t seed;           /* of what an algorithm leaves to chance */
     const struct plan *from; /* to start from, borrowed; NULL = none */
-    struct source *source; /* of costs and of the model, borrowed; NULL = the compiler's */
 
     /* what a search around this one knows already */
     const struct order *order; /* the list of ops of `model` and `pins`; NULL = its own */

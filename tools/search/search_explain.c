@@ -1,9 +1,8 @@
-/* weft-search --explain: what bounds a plan, and what it would cost to decide otherwise
- * (search_explain_source.c: with --cost).
+/* weft-search --explain: what bounds a plan, and what it would cost to decide otherwise.
  *
  * Each alternative is a search of its own in which one decision is pinned to something else and all
  * others are free: so its price is that of the decision, not of a plan that was spoiled. */
-#include "search_explain.h"
+#include "search_tool.h"
 
 #include "common/json.h"
 #include "common/progress.h"
@@ -14,9 +13,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct explain {
+    const struct search_problem *p;
+    search_algorithm *algorithm;
+    const struct search_plan *best;
+    FILE *f;
+    bool stopped;
+    struct err *err;    /* of writing; */
+    bool failed;        /* then nothing more is tried */
+    double next;        /* the least ratio of another decision, */
+    char next_name[64]; /* and which one; "" = none */
+    double unlimited; /* ratio without a limit of memory; 0 = there is none, or not known */
+    double unpinned;  /* and without pins */
+};
+
 /* ---- the plan itself ----------------------------------------------------------------------- */
 
-void explain_share(FILE *f, const char *what, double us, double of) {
+/* ", collectives 12.1 %", where that is anything of the whole. */
+static void print_share(FILE *f, const char *what, double us, double of) {
     if (us > 0.0005 * of)
         fprintf(f, ", %s %.1f %%", what, 100 * us / of);
 }
@@ -34,10 +48,10 @@ static int print_bounds(const struct explain *x, struct err *err) {
         const struct sim_stage *s = &sim.stages[sim.slowest];
         fprintf(x->f, "time    stage %d sets the pace: computes %.1f %% of the step",
                 sim.slowest, 100 * s->compute_us / sim.time_us);
-        explain_share(x->f, "collectives", s->collective_us, sim.time_us);
-        explain_share(x->f, "messages", s->p2p_us, sim.time_us);
-        explain_share(x->f, "reduction and update", s->update_us, sim.time_us);
-        explain_share(x->f, "waiting", s->bubble_us, sim.time_us);
+        print_share(x->f, "collectives", s->collective_us, sim.time_us);
+        print_share(x->f, "messages", s->p2p_us, sim.time_us);
+        print_share(x->f, "reduction and update", s->update_us, sim.time_us);
+        print_share(x->f, "waiting", s->bubble_us, sim.time_us);
         fprintf(x->f, "\nmemory  stage %d is fullest: %s", sim.fullest,
                 text_bytes((double)g->stages[sim.fullest].arena_bytes).s);
         const struct stage *full = &x->best->plan->stages[sim.fullest];
@@ -60,7 +74,7 @@ static void print_line(struct explain *x, const char *what,
     fprintf(x->f, "%-24s %12s %7.3f  %s\n", what,
             text_time_beside(found->time_us, x->best->time_us).s,
             found->time_us / x->best->time_us,
-            search_plan_words(x->p, found->plan, words, sizeof words));
+            words_line(found->plan, words, sizeof words));
 }
 
 static void flush(struct explain *x) {
@@ -81,9 +95,9 @@ static double try_problem(struct explain *x, const char *what,
     now.no_bound = true;
     /* What is decided otherwise needs no proof, and no further search where it is as fast as the
      * plan. */
-    now.known_us = relaxed || now.source ? 0 : x->best->time_us;
+    now.known_us = relaxed ? 0 : x->best->time_us;
     now.gap = relaxed ? 0 : now.gap;
-    if (relaxed && !now.source && now.devices == x->best->plan->devices)
+    if (relaxed && now.devices == x->best->plan->devices)
         now.from = x->best->plan;
     x->stopped |= interrupted();
     if (x->stopped || x->failed)
@@ -104,7 +118,7 @@ static double try_problem(struct explain *x, const char *what,
 }
 
 /* Another decision; one that changes nothing is none. */
-void explain_other(struct explain *x, const char *what, const struct search_problem *p) {
+static void try_other(struct explain *x, const char *what, const struct search_problem *p) {
     double ratio = try_problem(x, what, p, x->algorithm, false);
     if (ratio > 0 && ratio != 1 && (!x->next_name[0] || ratio < x->next)) {
         x->next = ratio;
@@ -125,7 +139,7 @@ static void try_pin(struct explain *x, const char *what, json_t *pin) {
     struct pins *pins = search_read_pins(p.model, doc, &why);
     p.pins = pins;
     if (pins)
-        explain_other(x, what, &p);
+        try_other(x, what, &p);
     else
         fprintf(x->f, "%-24s %s\n", what, why.msg);
     pins_destroy(pins);
@@ -138,21 +152,14 @@ static void try_number(struct explain *x, const char *key, int64_t value) {
     try_pin(x, what, json_pack("{s:I}", key, (json_int_t)value));
 }
 
-int explain_stages(const struct explain *x, int n, int out[3]) {
-    int count = 0;
-    if (n > 1)
-        out[count++] = 1;
-    if (n > 3)
-        out[count++] = n / 2;
-    if (2 * n <= x->p->devices && 2 * n <= x->p->model->n_ops)
-        out[count++] = 2 * n;
-    return count;
-}
-
 static void try_stages(struct explain *x) {
-    int stages[3], n = explain_stages(x, x->best->plan->n_groups, stages);
-    for (int i = 0; i < n; i++)
-        try_number(x, "stages", stages[i]);
+    int n = x->best->plan->n_groups;
+    if (n > 1)
+        try_number(x, "stages", 1);
+    if (n > 3)
+        try_number(x, "stages", n / 2);
+    if (2 * n <= x->p->devices && 2 * n <= x->p->model->n_ops)
+        try_number(x, "stages", 2 * n);
 }
 
 static void try_micro_batches(struct explain *x) {
@@ -164,7 +171,7 @@ static void try_micro_batches(struct explain *x) {
             snprintf(what, sizeof what, "micro-batch %lld", (long long)x->p->micro[i]);
             p.micro = &x->p->micro[i];
             p.n_micro = 1;
-            explain_other(x, what, &p);
+            try_other(x, what, &p);
         }
 }
 
@@ -236,7 +243,7 @@ static void try_schedules(struct explain *x) {
         /* Pipelines that go round are made out of others. */
         if (i != (int)x->best->plan->schedule && !schedules_round(1u << i) &&
             x->p->schedules >> i & 1)
-            explain_other(x, schedule_name((enum schedule)i), &p);
+            try_other(x, schedule_name((enum schedule)i), &p);
     }
 }
 
@@ -276,7 +283,7 @@ static void try_memory(struct explain *x) {
 static void try_node(struct explain *x) {
     struct search_problem p = *x->p;
     struct cluster *c = &p.cluster;
-    if (!c->n_links && !p.source)
+    if (!c->n_links)
         return; /* nothing is said of links between nodes */
     struct cluster_group *last = &c->groups[c->n_groups - 1];
     last->nodes++;
@@ -285,10 +292,6 @@ static void try_node(struct explain *x) {
     p.devices += (int)last->devices;
     if (cluster_devices(c) < p.devices)
         return;
-    if (p.source) {
-        try_relaxed(x, "with one node more", &p);
-        return;
-    }
     struct err why = {0};
     struct cost_provider *provider = search_open_provider(c, p.dtype, &why);
     p.provider = provider;
@@ -348,19 +351,14 @@ int search_explain(const struct search_problem *p, search_algorithm *algorithm,
     once.offload = search_offloaded(best->plan);
     struct explain x = {
         .p = &once, .algorithm = algorithm, .best = best, .f = f, .err = err};
-    if (p->source)
-        explain_source_bounds(&x);
-    else if (print_bounds(&x, err) < 0)
+    if (print_bounds(&x, err) < 0)
         return -1;
     fprintf(f, "\n%-24s %12s %7s  %s\n", "what else costs", "step", "ratio", "plan");
     print_line(&x, "this plan", best);
     if (r->fastest.plan)
         print_line(&x, "the fastest", &r->fastest);
     flush(&x);
-    if (p->source)
-        explain_source_decisions(&x);
-    else
-        try_decisions(&x);
+    try_decisions(&x);
     try_micro_batches(&x);
     try_others(&x);
     try_memory(&x);

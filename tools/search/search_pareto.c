@@ -29,12 +29,11 @@ static void drop_points(struct front *front, int64_t from) {
 }
 
 /* Points come with less memory each; those that are no faster than the new one go. */
-static void add_point(struct front *front, const struct search_problem *p,
-                      const struct search_plan *found) {
+static void add_point(struct front *front, const struct search_plan *found) {
     struct point x = {.time_us = found->time_us,
                       .bytes = found->max_bytes,
-                      .plan = search_plan_document(p, found->plan)};
-    search_plan_words(p, found->plan, x.words, sizeof x.words);
+                      .plan = plan_to_json(found->plan)};
+    words_line(found->plan, x.words, sizeof x.words);
     int64_t n = front->points.n;
     while (n > 0 && front->points.p[n - 1].time_us >= x.time_us)
         n--;
@@ -68,7 +67,7 @@ int search_pareto(const struct search_problem *p, search_algorithm *algorithm, F
             break;
         note("weft-search: %s in %s", text_time(r.plans[0].time_us).s,
              text_bytes((double)r.plans[0].max_bytes).s);
-        add_point(&front, p, &r.plans[0]);
+        add_point(&front, &r.plans[0]);
         now.memory_bytes = r.plans[0].max_bytes - r.plans[0].max_bytes / STEPS - 1;
         search_result_release(&r);
     }

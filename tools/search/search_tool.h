@@ -37,21 +37,8 @@ int search_explain(const struct search_problem *p, search_algorithm *algorithm,
 int search_print_verdict(struct search_problem *p, struct plan *plan, FILE *f,
                          struct err *err);
 
-/* --cost (search_source.c): the source that it names, for a model. NULL on failure. */
-struct source *search_open_source(const char *ref, const char *model, const char *set,
-                                  struct err *err);
-/* Is the algorithm one for sources? */
-int search_check_source(const char *algorithm, struct err *err);
-/* Searches over p->source and writes its plans in the source's own form, or for people: as a table, or
- * (explain) why the best one is what it is. */
-int search_with_source(struct search_problem *p, search_algorithm *algorithm, bool text,
-                       bool explain, FILE *f, struct err *err);
-
-/* A plan in the form that the search writes: the source's where there is one, else weft's. A new
- * reference. */
-json_t *search_plan_document(const struct search_problem *p, const struct plan *plan);
-/* It in one line, as words_line has it: `buf` of n bytes, which is returned. */
-const char *search_plan_words(const struct search_problem *p, const struct plan *plan,
-                              char *buf, size_t n);
+/* --cost aceso:FOLDER (search_aceso.c): the search over Aceso's tables, which has a space, a cost model
+ * and plans of its own, and so its own list of the options that mean something there. */
+int search_aceso(int argc, char **argv, struct err *err);
 
 #endif

@@ -4,7 +4,6 @@
 #include "common/opt.h"
 #include "common/progress.h"
 #include "common/text.h"
-#include "search/source/source.h"
 #include "search_tool.h"
 
 #include <math.h>
@@ -39,7 +38,7 @@ static const struct opt options[] = {
     {0, "set", OPT_LIST, "LIST", "sizes changed: layers=4,hidden=1024", &o.set},
     {0, "pin", OPT_STR, "FILE", "a partial plan: what it says is fixed", &o.pin},
     {0, "from", OPT_STR, "PLAN", "a plan to start from", &o.from},
-    {0, "cost", OPT_STR, "SOURCE", "costs of another source: aceso:FOLDER", &o.cost},
+    {0, "cost", OPT_STR, "TABLES", "search over published tables: aceso:FOLDER", &o.cost},
     {'p', "profile", OPT_STR, "FILE", "profile database (none: datasheets)", &o.profile},
     {0, "device", OPT_STR, "KIND", "device kind (the cluster's, or the profile's only one)",
      &o.device},
@@ -364,8 +363,6 @@ static int search(struct search_problem *p, FILE *f, struct err *err) {
     search_algorithm *algorithm = algorithm_find(o.algorithm)->run;
     if (o.pareto)
         return search_pareto(p, algorithm, f, err);
-    if (p->source)
-        return search_with_source(p, algorithm, o.text, o.explain, f, err);
     struct search_result r;
     if (search_run(p, algorithm, &r, err) < 0)
         return -1;
@@ -497,64 +494,7 @@ static int run_verify(struct err *err) {
     return rc;
 }
 
-/* What a source has no answer to. */
-static int check_source_options(struct err *err) {
-    const struct {
-        bool given;
-        const char *name;
-    } others[] = {{o.pin, "pin"},         {o.from, "from"},
-                  {o.profile, "profile"}, {o.datasheets, "datasheets"},
-                  {o.device, "device"},   {o.schedule, "schedule"},
-                  {o.verify, "verify"}};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (others[i].given)
-            return err_usage(err, "--%s: not with --cost", others[i].name);
-    return search_check_source(o.algorithm, err);
-}
-
-/* Micro-batches as they are asked for, or all that were measured and divide the batch. */
-static int source_micro_batches(const struct search_problem *p, struct micro_batches *out,
-                                struct err *err) {
-    if (o.micro)
-        return search_micro_batches(p, out, err);
-    for (int i = 0; i < p->source->n_micro; i++)
-        if (p->batch % p->source->micro[i] == 0)
-            arr_push(&out->list, p->source->micro[i]);
-    return out->list.n ? 0
-                       : err_no(err,
-                                "no micro-batch that was measured divides the batch "
-                                "of %lld",
-                                (long long)p->batch);
-}
-
-static int run_source(struct err *err) {
-    struct search_problem p = {0};
-    struct micro_batches micro = {{0}};
-    int rc = -1;
-    if (check_source_options(err) < 0 || set_problem(&p, err) < 0)
-        return -1;
-    if (p.cluster.n_groups > 1)
-        return err_usage(err, "--cluster: with --cost all nodes are alike");
-    p.schedules = 1u << SCHEDULE_DEFAULT;
-    p.max_zero = ZERO_NONE;
-    p.slack = 0; /* its plans are in its own words */
-    p.source = search_open_source(o.cost, o.model, o.set, err);
-    if (p.source && source_micro_batches(&p, &micro, err) == 0) {
-        p.model = p.source->model;
-        p.micro = micro.list.p;
-        p.n_micro = (int)micro.list.n;
-        interrupt_catch();
-        rc = search_to_file(&p, err);
-    }
-    if (p.source)
-        p.source->close(p.source);
-    arr_release(&micro.list);
-    return rc;
-}
-
 static int run(struct err *err) {
-    if (o.cost)
-        return run_source(err);
     if (o.verify)
         return run_verify(err);
     struct search_problem p = {0};
@@ -583,10 +523,13 @@ static int run(struct err *err) {
 
 int main(int argc, char **argv) {
     struct err err = {0};
+    char **given = mem_array((size_t)argc + 1, sizeof *given);
+    memcpy(given, argv, (size_t)argc * sizeof *given);
     int n = opt_parse(&tool, argc, argv, &err);
     if (n > 0)
         opt_no_operand(argv[0], &err);
-    int rc = n == 0 ? run(&err) : -1;
+    int rc = n != 0 ? -1 : o.cost ? search_aceso(argc, given, &err) : run(&err);
+    free(given);
     free(o.set);
     return rc == 0 ? EXIT_DONE : err_report(&err, tool.name);
 }

@@ -223,8 +223,7 @@ static bool branch_and_bound(struct search *s) {
 }
 
 int search_auto(struct search *s, struct err *err) {
-    if (s->space.p.source) /* it remembers what one search asked it */
-        return search_hops(s, err);
+    (void)err;
     if (!branch_and_bound(s) && !budget_out_of_time(&s->budget))
         run_rounds(s);
     s->complete = !budget_out_of_time(&s->budget);

@@ -12,7 +12,6 @@
  * between blocks, so a cut goes back to where less does if the stage has no time for it. */
 #include "search/algorithms/gallop.h"
 #include "search/algorithms/improve.h"
-#include "search/source/source.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -372,8 +371,6 @@ static bool find_any(struct filler *f, struct bounds *b) {
 }
 
 bool search_balance(struct search *s, struct candidate *c) {
-    if (s->space.p.source)
-        return source_balance(&s->eval, c);
     struct filler f = {.ev = &s->eval, .c = c};
     struct bounds b = {0};
     prepare(&f);

@@ -17,9 +17,6 @@ static bool lay_out(struct search *s, struct candidate *c, int k, void *ctx) {
 int search_dp(struct search *s, struct err *err) {
     (void)err;
     sliced_pipelines(s, lay_out, NULL);
-    if (!s->space.p.source)
-        branch_to_proof(s, NULL, NULL);
-    else if (!budget_stopped(&s->budget))
-        search_mark_complete(s, 0);
+    branch_to_proof(s, NULL, NULL);
     return 0;
 }

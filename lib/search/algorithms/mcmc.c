@@ -23,6 +23,7 @@ enum {
     PROBES = 60,
     STEPS = 6000, /* of a chain */
     MOST_CHAINS = 12,
+    MOST_IDLE = 2,        /* chains in a row that find nothing */
     MOST_SCORED = 400000, /* stages, of all chains */
 };
 
@@ -172,9 +173,7 @@ int search_mcmc(struct search *s, struct err *err) {
         best.score = pool_score(&s->pool, &s->from);
         candidate_copy(&best.c, &s->from);
     }
-    int most_idle =
-        space_problem_of(&s->space)->source ? 6 : 2; /* there a chain takes no time */
-    for (int i = 0, idle = 0; i < MOST_CHAINS && idle < most_idle && goes_on(&ch); i++) {
+    for (int i = 0, idle = 0; i < MOST_CHAINS && idle < MOST_IDLE && goes_on(&ch); i++) {
         ch.rng = (struct rng){rng_mix(space_problem_of(&s->space)->seed + (uint64_t)i), 0};
         bool helped = run_chain(&ch, i % 2 == s->has_from || best.score.unknown, &best);
         idle = helped ? 0 : idle + 1;

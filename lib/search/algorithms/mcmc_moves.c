@@ -304,17 +304,6 @@ static bool change_schedule(struct change *x) {
     return f != x->from->schedule && space_schedules_of(&x->s->space, x->to) >> f & 1;
 }
 
-/* All ops of a stage at once, with what a source computes again: single changes of a chain without
- * repeats mostly add conversions before they save any. Only for sources, where that is cheap. */
-static bool relayout(struct change *x) {
-    int k = pick(x->r, x->to->n_stages);
-    return eval_legal(&x->s->eval, x->to) && search_relayout(x->s, x->to, k);
-}
-
-static bool has_source(const struct space *sp) {
-    return sp->p.source;
-}
-
 /* How often each is drawn, whether the cuts may be balanced afterwards, and where it is drawn at all
  * (NULL: everywhere). */
 static const struct {
@@ -330,7 +319,6 @@ static const struct {
     {change_zero, 2, true, NULL},      {change_micro_batch, 2, true, NULL},
     {change_schedule, 2, false, NULL}, {change_depth, 1, false, NULL},
     {balance, 1, false, NULL},         {swap_places, 3, true, space_has_places},
-    {relayout, 1, true, has_source},
 };
 
 bool mcmc_propose(struct search *s, struct rng *r, const struct candidate *from,

@@ -10,7 +10,6 @@
  * find no way. Ops that change together have no copies between them, so they take fewer bytes than each
  * alone: what the score says of an answer corrects that. */
 #include "search/algorithms/improve.h"
-#include "search/source/source.h"
 #include "solve/layout/layout.h"
 
 #include <math.h>
@@ -387,8 +386,6 @@ bool search_relayout(struct search *s, struct candidate *c, int k) {
     struct search_stage *st = &c->stages[k];
     const struct layout *before = st->layouts;
     struct score score, other;
-    if (s->space.p.source)
-        return source_relayout(s, c, k);
     int asked = s->space.p.memory_bytes ? relayout_by_score(s, c, k, &score) : 0;
     if (asked == 1) /* less memory makes it no better */
         return true;

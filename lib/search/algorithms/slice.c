@@ -12,7 +12,6 @@
 #include "search/algorithms/grid.h"
 #include "search/algorithms/improve.h"
 #include "search/algorithms/units.h"
-#include "search/source/source.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -491,8 +490,6 @@ static bool solve_within(struct slicer *z, struct candidate *out) {
 
 bool search_slice(struct search *s, int64_t micro_batch, bool shard,
                   struct candidate *out) {
-    if (s->space.p.source)
-        return !shard && source_slice(&s->pool, micro_batch, out);
     int levels = s->space.p.memory_bytes ? space_zero_levels(&s->space) : 1;
     struct slicer z = {.s = s,
                        .micro_batch = micro_batch,

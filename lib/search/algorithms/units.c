@@ -4,16 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every bound, or every second, third ... of them where there are too many. */
-int units_find(const struct structure *st, int most, int *bound) {
-    int step = (structure_units(st) + most - 1) / most, seen = 0, n = 0;
-    for (int i = 0; i < st->n_ops; i++)
-        if (structure_begins_unit(st, i) && seen++ % step == 0)
-            bound[n++] = i;
-    bound[n] = st->n_ops;
-    return n;
-}
-
 /* Elements that pass in front of an op, of one sample. */
 static double passing(const struct space *sp, int op) {
     const struct model *m = sp->p.model;

@@ -1,7 +1,5 @@
-/* units.h - a model as a row of units for the stages solver (lib/solve/stages/stages.h): what slicing
- * by the compiler's costs (slice.c) and by those of a source (source_slice.c) share. A column
- * is one way to run a stretch of units; it is a configuration of the solver, and a choice of
- * its own.
+/* units.h - a model as a row of units for the stages solver (lib/solve/stages/stages.h). A column is
+ * one way to run a stretch of units; it is a configuration of the solver, and a choice of its own.
  */
 #ifndef WEFT_UNITS_H
 #define WEFT_UNITS_H
@@ -10,12 +8,9 @@
 #include "solve/stages/stages.h"
 
 /* Finds the ops where units begin, and the end of the last one. A unit is one or more instances
- * of blocks or single ops, as many as it takes for at most `most` units. bound: [most + 1].
- * Returns how many units there are. */
-int units_find(const struct structure *st, int most, int *bound);
-/* The same with blocks cut into parts where no more passes than between blocks; whole blocks if
- * there would be more than 2 `most` parts. If there are still too many, the lightest neighbours
- * are joined. */
+ * of blocks or single ops, or a part of a block where no more passes than between blocks; there are
+ * no parts where there would be more than 2 `most` of them. If there are still more than `most`
+ * units, the lightest neighbours are joined. bound: [most + 1]. Returns how many units there are. */
 int units_find_parts(const struct space *sp, int most, int *bound);
 /* A table by stretch of units and column has so many cells, */
 size_t units_cells(int units, int64_t columns);

@@ -2,7 +2,6 @@
 #include "common/progress.h"
 #include "cost/simulate.h"
 #include "search/evaluate/evaluate.h"
-#include "search/source/source.h"
 #include "search/space/devices.h"
 
 #include <stdlib.h>
@@ -120,11 +119,6 @@ static struct evaluation evaluate_once(struct evaluate *ev, const struct candida
 
 struct evaluation eval_candidate(struct evaluate *ev, const struct candidate *c,
                                  double best_us, bool both, struct search_plan *out) {
-    if (ev->space->p.source) {
-        out->plan = source_plan(ev->space, c, &out->max_bytes);
-        out->time_us = source_score(ev, c).time_us;
-        return (struct evaluation){.good = true};
-    }
     double begin_s = now_s();
     int64_t known = ev->evaluations.n;
     struct search_plan apart = {.member = out->member};

@@ -4,7 +4,6 @@
  * much. What the sums leave out - gaps between temporaries, waiting for collectives - an evaluation
  * has (evaluation.c). */
 #include "search/evaluate/score_impl.h"
-#include "search/source/source.h"
 #include "search/space/devices.h"
 
 #include <math.h>
@@ -120,8 +119,6 @@ static bool may_go_round(const struct space *sp, const struct candidate *c) {
 
 bool eval_legal(struct evaluate *ev, const struct candidate *c) {
     const struct space *sp = ev->space;
-    if (sp->p.source)
-        return source_legal(ev, c);
     if (!space_obeys(sp, c) || (c->n_groups < c->n_stages && !may_go_round(sp, c)))
         return false;
     for (int k = 0; k < c->n_stages; k++) {
@@ -211,8 +208,6 @@ struct score eval_score(struct evaluate *ev, const struct candidate *c) {
     eval_trim(ev);
     ev->budget->candidates++;
     ev->budget->work += c->n_stages;
-    if (ev->space->p.source)
-        return source_score(ev, c);
     struct work w = work_begin(c);
     for (int k = 0; k < w.n; k++) {
         w.prefixes[k] = candidate_prefix(ev, c, k, w.rank[k]);

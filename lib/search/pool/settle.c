@@ -28,8 +28,8 @@ bool pool_settle(struct pool *pool) {
     enum { TRIES = 4, PART = 1000 };
     int64_t before = pool->ev->reserve_bytes, excess = 0;
     uint64_t last = 0; /* the candidate whose excess that is */
-    for (int i = 0; i < TRIES && pool->space->p.memory_bytes && !pool->space->p.source &&
-                    pool->n_best && !budget_out_of_time(pool->budget);
+    for (int i = 0; i < TRIES && pool->space->p.memory_bytes && pool->n_best &&
+                    !budget_out_of_time(pool->budget);
          i++) {
         const struct entry *best = &pool->best[0];
         if (best->evaluated && !best->excess) /* on the way: it is known to fit */

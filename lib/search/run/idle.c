@@ -140,7 +140,7 @@ int search_resident(const struct search_problem *p, search_algorithm *algorithm,
     struct idle d = {.p = p, .algorithm = algorithm, .out = out};
     int without = 0;
     int rc = search_run_orders(p, algorithm, out, &d.facts, err);
-    if (!p->may_idle || p->source || !d.facts.ended)
+    if (!p->may_idle || !d.facts.ended)
         return rc;
     d.listed = true;
     d.least_us = INFINITY;

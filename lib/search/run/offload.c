@@ -161,7 +161,7 @@ static int say_hosts(const struct search_problem *p, bool tried, struct err *err
         return err_hint(err,
                         "nor does a plan fit that keeps the optimizer's state, parameters "
                         "and activations in the memory of hosts");
-    if (p->may_offload && !p->source && p->memory_bytes)
+    if (p->may_offload && p->memory_bytes)
         return err_hint(
             err, "with host_bandwidth in the cluster, plans may keep in the memory of "
                  "hosts what does not fit (offload of weft-plan(5))");
@@ -170,7 +170,7 @@ static int say_hosts(const struct search_problem *p, bool tried, struct err *err
 
 /* May plans keep something on hosts? */
 static bool may_offload(const struct search_problem *p) {
-    return p->may_offload && !p->source && p->memory_bytes && has_hosts(p);
+    return p->may_offload && p->memory_bytes && has_hosts(p);
 }
 
 int search_from_hosts(const struct search_problem *p) {

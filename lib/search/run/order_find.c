@@ -164,7 +164,7 @@ void orders_find(const struct search_problem *p, const struct plan *plan,
                  struct orders *out) {
     struct search s;
     *out = (struct orders){0};
-    if (p->source || p->as_listed)
+    if (p->as_listed)
         return;
     search_begin(&s, p);
     if (space_check_pins(&s.space, NULL) == 0)

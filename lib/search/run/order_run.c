@@ -112,8 +112,7 @@ static int run_order(struct order_search *r, const struct order *o, struct err *
 
 /* Those that a person would name are cut where the model's file has its blocks. */
 static bool takes_orders(const struct search_problem *p, search_algorithm *algorithm) {
-    return !p->source && !p->as_listed && algorithm != search_grid &&
-           algorithm != search_dp_only;
+    return !p->as_listed && algorithm != search_grid && algorithm != search_dp_only;
 }
 
 /* Searches in the model's own order. */

@@ -100,7 +100,7 @@ static void prove_too_little(struct pool *pool, char *buf, size_t size) {
     enum { MOST_DEVICES = 32 };
     buf[0] = '\0';
     if (pool->space->p.devices > MOST_DEVICES || pool->space->p.pins ||
-        pool->space->p.source || budget_stopped(pool->budget))
+        budget_stopped(pool->budget))
         return;
     struct least l = find_least(pool->ev);
     double most = (double)pool->space->p.memory_bytes, all = all_memory(pool->space);

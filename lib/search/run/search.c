@@ -4,7 +4,6 @@
 #include "search/bound/bound.h"
 #include "search/pool/incumbents.h"
 #include "search/run/runs.h"
-#include "search/source/source.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -69,8 +68,7 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
 /* Sets the bound that no plan beats, and what proves it. */
 static void certify(struct search *s, struct search_result *out) {
     if (s->budget.bound_us <= 0 && !s->space.p.no_bound && !budget_out_of_time(&s->budget))
-        s->budget.bound_us =
-            s->space.p.source ? source_bound(&s->pool) : bound_us(&s->eval, NULL);
+        s->budget.bound_us = bound_us(&s->eval, NULL);
     /* Estimates do not know what overlap hides of the higher levels of ZeRO. */
     bool rough = s->space.hides && space_zero_levels(&s->space) > 1 + ZERO_OPTIMIZER;
     bool listed = s->pool.listed_us >= s->budget.bound_us && !rough;
@@ -110,8 +108,6 @@ void search_begin(struct search *s, const struct search_problem *p) {
                                     .deadline_s = p->deadline_s,
                                     .work_limit = p->work_budget,
                                     .gap = p->gap}};
-    if (p->source)
-        p->source->forget(p->source);
     space_survey(&s->space, p);
     eval_begin(&s->eval, &s->space, &s->budget);
     pool_begin(&s->pool, &s->eval, &s->budget);
@@ -147,7 +143,7 @@ int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
     s.budget.watch = &watch;
     s.budget.bound_us = p->known_us;
     if (p->gap > 0 && s.budget.bound_us <= 0 && algorithm != search_auto)
-        s.budget.bound_us = p->source ? source_bound(&s.pool) : bound_us(&s.eval, NULL);
+        s.budget.bound_us = bound_us(&s.eval, NULL);
     watch_bound(&watch, s.budget.bound_us);
     *out = (struct search_result){.relaxation = ""};
     *facts = (struct run_facts){.relaxation = ""};
@@ -163,7 +159,7 @@ int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
     if (rc == 0)
         search_simplify(&s);
     facts->ended = rc == 0;
-    if (rc == 0 && p->may_idle && !p->source)
+    if (rc == 0 && p->may_idle)
         eval_alone(&s.eval, facts->alone_us);
     if (rc == 0 && !s.pool.n_plans)
         rc = pool_refuse(&s.pool, out, err);

@@ -227,7 +227,7 @@ static void evaluate(struct simplifier *f) {
 
 void search_simplify(struct search *s) {
     struct pool *pool = &s->pool;
-    if (s->space.p.slack <= 0 || s->space.p.source || !pool->n_plans)
+    if (s->space.p.slack <= 0 || !pool->n_plans)
         return;
     struct simplifier f = {.s = s, .limit_us = pool_limit_us(pool)};
     struct candidate kinds[MOST_KINDS];

@@ -1,6 +1,5 @@
 /* What pins say of stages, worked out once; and whether they can be obeyed at all, as far as that can
  * be told before the search. */
-#include "search/source/source.h"
 #include "search/space/space.h"
 
 #include <stdlib.h>
@@ -244,8 +243,6 @@ static int check_op(const struct space *sp, int op, struct err *err) {
 
 int space_check_pins(struct space *sp, struct err *err) {
     const struct pins *p = sp->p.pins;
-    if (sp->p.source)
-        sp->pinned.n_stages = sp->p.source->pin.stages;
     if (!p)
         return 0;
     if (check_number(sp, PIN_batch, sp->p.batch, "batch", err) < 0 ||

@@ -62,7 +62,7 @@ enum schedule space_plain_schedule(const struct space *sp) {
 bool space_may_hide(const struct space *sp) {
     int64_t pinned = space_pinned(sp, PIN_overlap);
     return (sp->p.may_overlap || pinned == 1) && pinned != 0 && sp->p.devices > 1 &&
-           !sp->p.source && sp->p.provider->overlap > 0;
+           sp->p.provider->overlap > 0;
 }
 
 bool space_may_overlap(const struct space *sp) {

@@ -1,6 +1,5 @@
 /* The survey: what a model offers to split, to cut and to recompute, looked at once before a search. */
 #include "search/graph/graph.h"
-#include "search/source/source.h"
 #include "search/space/space.h"
 
 #include <stdlib.h>
@@ -104,15 +103,6 @@ static void find_dims(struct space *sp) {
     free(experts);
 }
 
-/* A source says itself which they are. */
-static void take_dims(struct space *sp, const struct source *src) {
-    sp->inner = mem_array((size_t)src->n_inner, sizeof *sp->inner);
-    while (sp->n_inner < src->n_inner) {
-        sp->inner[sp->n_inner] = src->inner[sp->n_inner];
-        sp->n_inner++;
-    }
-}
-
 /* The edges that pass each cut of the list of ops. */
 static void find_crossings(struct space *sp) {
     const struct structure *st = &sp->blocks.s;
@@ -147,8 +137,7 @@ static void sum_flops(struct space *sp) {
     const struct model *m = sp->p.model;
     sp->flops = mem_array((size_t)m->n_ops + 1, sizeof *sp->flops);
     for (int i = 0; i < m->n_ops; i++)
-        sp->flops[i + 1] = sp->flops[i] + (sp->p.source ? sp->p.source->work_us[i]
-                                                        : model_op_flops(m, &m->ops[i], 1));
+        sp->flops[i + 1] = sp->flops[i] + model_op_flops(m, &m->ops[i], 1);
 }
 
 static int outer_block(const struct model *m, int op) {
@@ -237,13 +226,10 @@ void space_survey(struct space *sp, const struct search_problem *p) {
     segments_find(&sp->blocks, &sp->segments);
     sp->blocks.offload = p->offload;
     sp->hides = space_may_hide(sp);
-    sp->tight = !p->source && is_tight(sp);
+    sp->tight = is_tight(sp);
     count_stages(sp);
     sum_flops(sp);
-    if (p->source)
-        take_dims(sp, p->source);
-    else
-        find_dims(sp);
+    find_dims(sp);
     find_crossings(sp);
     find_blocks(sp);
     find_recompute(sp);

@@ -1,6 +1,8 @@
-/* Reading Aceso's CSV files. Which sizes there are is told by the names of the files. */
+/* Reads the CSV files of Aceso's profilers, and looks numbers up in them. Which sizes were measured
+ * is told by the names of the files. */
+#include "aceso/aceso_tables.h"
+
 #include "common/file.h"
-#include "search/source/aceso_impl.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -10,7 +12,7 @@
 
 enum { MOST_FIELDS = 9, MOST_BYTES = 64 << 20 };
 
-/* A file at hand, line by line. */
+/* A file that is read line by line. */
 struct csv {
     char path[1024];
     char *text, *at;
@@ -170,9 +172,10 @@ static int read_all_ops(const char *dir, const char *name, struct aceso_tables *
 
 /* ---- collectives and messages ----------------------------------------------------------- */
 
+/* The size comes first in an entry. */
 static int by_mib(const void *a, const void *b) {
-    const struct aceso_time *x = a, *y = b;
-    return (x->mib > y->mib) - (x->mib < y->mib);
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
 }
 
 static int read_collective(const char *dir, const char *file, struct aceso_times *out,
@@ -217,40 +220,40 @@ static int read_collectives(const char *dir, const char *name, struct aceso_tabl
 }
 
 /* The second line is GB/s. */
-static int read_band(const char *dir, const char *file, struct aceso_band *out,
-                     struct err *err) {
+static int read_bandwidth(const char *dir, const char *file, struct aceso_bandwidths *out,
+                          struct err *err) {
     struct csv f;
-    char *fields[ACESO_MOST_BANDS];
+    char *fields[ACESO_MOST_BANDWIDTHS];
     if (csv_open(&f, dir, file, err) < 0)
         return -1;
-    csv_next(&f, fields, ACESO_MOST_BANDS);
-    out->n = csv_next(&f, fields, ACESO_MOST_BANDS);
+    csv_next(&f, fields, ACESO_MOST_BANDWIDTHS);
+    out->n = csv_next(&f, fields, ACESO_MOST_BANDWIDTHS);
     int rc = out->n ? 0 : err_input(err, "%s: expected a second line, of GB/s", f.path);
     for (int i = 0; i < out->n && rc == 0; i++) {
-        rc = csv_number(&f, fields[i], &out->gb[i], err);
-        if (rc == 0 && out->gb[i] <= 0)
+        rc = csv_number(&f, fields[i], &out->gb_per_s[i], err);
+        if (rc == 0 && out->gb_per_s[i] <= 0)
             rc = err_input(err, "%s: line %d: expected GB/s above 0", f.path, f.line);
     }
     free(f.text);
     return rc;
 }
 
-/* Without a file for messages between nodes these are as those inside. */
-static int read_bands(const char *dir, struct aceso_tables *t, struct err *err) {
-    if (read_band(dir, "p2p_intra_node.csv", &t->inside, err) < 0)
+/* Where the bandwidth between nodes was not measured, Aceso takes that inside of one. */
+static int read_bandwidths(const char *dir, struct aceso_tables *t, struct err *err) {
+    if (read_bandwidth(dir, "p2p_intra_node.csv", &t->inside, err) < 0)
         return -1;
     t->between = t->inside;
     return exists(dir, "p2p_inter_node.csv")
-               ? read_band(dir, "p2p_inter_node.csv", &t->between, err)
+               ? read_bandwidth(dir, "p2p_inter_node.csv", &t->between, err)
                : 0;
 }
 
-int aceso_read(const char *dir, const char *name, bool collectives,
-               struct aceso_tables *out, struct err *err) {
+int aceso_tables_read(const char *dir, const char *name, bool collectives,
+                      struct aceso_tables *out, struct err *err) {
     *out = (struct aceso_tables){0};
     if (find_sizes(dir, name, out, err) < 0 || read_all_ops(dir, name, out, err) < 0 ||
         (collectives && read_collectives(dir, name, out, err) < 0) ||
-        read_bands(dir, out, err) < 0)
+        read_bandwidths(dir, out, err) < 0)
         return -1;
     return out->n_rows ? 0 : err_input(err, "%s: %s: the tables are empty", dir, name);
 }
@@ -263,4 +266,63 @@ void aceso_tables_release(struct aceso_tables *t) {
         for (int n = 0; n < ACESO_MOST_TP; n++)
             arr_release(&t->collectives[c][n].all);
     *t = (struct aceso_tables){0};
+}
+
+/* ---- lookups -------------------------------------------------------------------------------- */
+
+const struct aceso_cell *aceso_cell_find(const struct aceso_tables *t, int row, int64_t mbs,
+                                         int tp, int algorithm) {
+    int m = 0, k = 0;
+    while (m < t->n_mbs && t->mbs[m] != mbs)
+        m++;
+    while (k < t->n_tp && 1 << k != tp)
+        k++;
+    if (m == t->n_mbs || k == t->n_tp)
+        return NULL;
+    const struct aceso_cell *c = &t->rows[row].cells[m][k][algorithm];
+    return c->known ? c : NULL;
+}
+
+/* Milliseconds of a collective of just that size, or NULL. */
+static const double *find_ms(const struct aceso_times *times, int64_t mib) {
+    int64_t lo = 0, hi = times->all.n;
+    while (lo < hi) {
+        int64_t mid = (lo + hi) / 2;
+        if (times->all.p[mid].mib < mib)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < times->all.n && times->all.p[lo].mib == mib ? &times->all.p[lo].ms : NULL;
+}
+
+/* The size is rounded as Python prints it, and where that was not measured, it is one MiB less. */
+double aceso_collective_us(const struct aceso_tables *t, enum aceso_collective c,
+                           int devices, double mib) {
+    enum { MISS_US = 100000 * 1000 };
+    if (c == ACESO_split)
+        return 0;
+    int k = 0;
+    while (k < ACESO_MOST_TP && 1 << k != devices)
+        k++;
+    for (int less = 0; less < 2 && k < ACESO_MOST_TP; less++) {
+        char text[64];
+        snprintf(text, sizeof text, "%.0f", mib - less);
+        const double *ms = find_ms(&t->collectives[c][k], strtoll(text, NULL, 10));
+        if (ms)
+            return *ms * 1000;
+    }
+    return MISS_US;
+}
+
+/* Aceso takes the bandwidth of the power of two below the size. Below half a MiB its index is
+ * negative, which in Python counts from the end of the list. */
+double aceso_message_us(const struct aceso_tables *t, double mib, bool between_nodes) {
+    const struct aceso_bandwidths *b = between_nodes ? &t->between : &t->inside;
+    if (mib <= 0)
+        return 0;
+    int i = (int)(log(mib) / log(2));
+    i -= i >= 1;
+    i = i < -b->n ? 0 : i < 0 ? b->n + i : i >= b->n ? b->n - 1 : i;
+    return mib / (b->gb_per_s[i] * 0.001);
 }

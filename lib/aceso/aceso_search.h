@@ -1,0 +1,58 @@
+/* aceso_search.h - the best configuration of a model of Aceso's: how many samples a micro-batch has,
+ * stages, their devices, and for each op its tensor and data parallelism, its algorithm, and whether it
+ * is computed again.
+ *
+ * For a micro-batch, the configurations are the paths through a graph whose nodes are (stages from
+ * here on, first op, devices from here on) and whose edges are stages. Every edge has a lower bound
+ * from the first (aceso_stage_bound). The path that is best by these is found, its stages are solved
+ * (aceso_stage_solve), and so on until a best path has no stage that is not solved: then no other
+ * configuration is faster. First stages begin where layers do, then anywhere.
+ *
+ *     struct aceso_problem p = {.model = m, .batch = 512, .micro = sizes, .n_micro = 4,
+ *                               .devices = 4, .per_node = 4, .limits.mib = 12000, .top = 1};
+ *     if (aceso_search(&p, &r, &err) == 0)
+ *         printf("%g us\n", r.plans[0].cost.us);
+ *     aceso_result_release(&r);
+ */
+#ifndef WEFT_ACESO_SEARCH_H
+#define WEFT_ACESO_SEARCH_H
+
+#include "aceso/aceso_stage.h"
+
+enum { ACESO_MOST_STAGES = 16 }; /* as in Aceso's own search */
+
+struct aceso_problem {
+    const struct aceso_model *model;
+    int64_t batch;
+    const int64_t *micro; /* micro-batches to consider */
+    int n_micro;
+    int devices, per_node;
+    int max_stages;             /* 0: ACESO_MOST_STAGES */
+    int stages;                 /* just so many; 0: any number */
+    struct aceso_limits limits; /* memory, and decisions that are pinned */
+    int top;                    /* so many configurations */
+    double deadline_s;          /* as now_s() has it; 0: none */
+};
+
+struct aceso_plan {
+    struct aceso_config *config;
+    struct aceso_step_cost cost;
+};
+
+struct aceso_result {
+    int n;                    /* at least 1 */
+    struct aceso_plan *plans; /* by time */
+    double bound_us;          /* no configuration is faster; 0: not known */
+    int64_t solved;           /* walks of aceso_stage_solve */
+    bool complete;            /* it was not stopped */
+    double seconds;
+};
+
+/* Was the search interrupted, or is its time over? */
+bool aceso_search_stopped(const struct aceso_problem *p);
+
+/* EXIT_NO where nothing fits. */
+int aceso_search(const struct aceso_problem *p, struct aceso_result *r, struct err *err);
+void aceso_result_release(struct aceso_result *r);
+
+#endif
