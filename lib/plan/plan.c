@@ -100,6 +100,35 @@ struct plan *plan_create(struct model *m, int n_stages, const int *bounds) {
     return p;
 }
 
+static void copy_stage(struct plan *p, struct stage *to, const struct stage *from) {
+    size_t n = (size_t)from->n_ops;
+    struct stage room = *from;
+    plan_stage_room(p, &room, from->n_ops);
+    *to = room;
+    memcpy(to->ops, from->ops, n * sizeof *to->ops);
+    memcpy(to->layouts, from->layouts, n * sizeof *to->layouts);
+    memcpy(to->recompute, from->recompute, n * sizeof *to->recompute);
+    memcpy(to->zero, from->zero, n * sizeof *to->zero);
+    memcpy(to->offload, from->offload, n * sizeof *to->offload);
+}
+
+struct plan *plan_copy(const struct plan *p, struct model *m) {
+    struct plan *out = plan_room(m, p->n_stages);
+    for (int s = 0; s < p->n_stages; s++)
+        copy_stage(out, &out->stages[s], &p->stages[s]);
+    memcpy(out->stage_of, p->stage_of, (size_t)m->n_ops * sizeof *out->stage_of);
+    out->batch = p->batch;
+    out->micro_batch = p->micro_batch;
+    out->schedule = p->schedule;
+    out->optimizer = p->optimizer;
+    out->dtype = p->dtype;
+    out->reduce = p->reduce;
+    out->overlap = p->overlap;
+    out->n_groups = p->n_groups;
+    out->devices = p->devices;
+    return out;
+}
+
 void plan_destroy(struct plan *p) {
     if (!p)
         return;

@@ -97,6 +97,8 @@ struct plan *plan_from_json(const json_t *doc, struct err *err);
  * be filled: stage s gets ops[bounds[s] .. bounds[s+1]-1] of the model's order, layouts none. */
 struct plan *plan_create(struct model *m, int n_stages, const int *bounds);
 void plan_destroy(struct plan *p);
+/* What a plan decides, for the same model (borrowed): it has neither pins nor provenance. */
+struct plan *plan_copy(const struct plan *p, struct model *m);
 /* A plan with room for this many stages and nothing in it. */
 struct plan *plan_room(struct model *m, int n_stages);
 

@@ -124,6 +124,16 @@ run "${base[@]}" -a presets --max-stages 2 --micro-batch 4 --time-budget 1ms --f
 [ $status -eq 0 ] && [ "$(jq ".provenance.predicted.time_us <= $time + 0.01" out)" = true ] &&
     ! grep -q dropped err
 ok $? "--from a plan made by words: it is the first one looked at"
+made --tp 2 --pp 2 --micro-batch 4
+jq '.stages[0].recompute = ["layer.1.*"]' from.json >odd-from.json
+read -r time memory < <("$WEFT_BIN/weft-predict" -p p.db odd-from.json 2>>err | jq -r '"\(.time_us) \(.memory)"')
+run "${base[@]}" -a dp-only --micro-batch 4 --memory "$memory" --from odd-from.json
+[ $status -eq 0 ] && grep -q 'dropped: recompute$' err &&
+    jq -e --argjson from "$time" '.provenance.predicted.time_us <= $from + 0.01' out >/dev/null
+ok $? '--from a plan that the space does not have: it is handed out where nothing is faster'
+run "${base[@]}" -a dp-only --micro-batch 8 --memory "$memory" --from odd-from.json
+[ "$(jq .micro_batch out)" = 8 ]
+ok $? 'but not where the options forbid it'
 made --dp 2 --pp 2 --micro-batch 2 --zero 2 --offload optimizer --overlap
 run "${base[@]}" --from from.json --zero 1
 [ $status -eq 0 ] && grep -q 'from.json: not in the space .*: overlap, offloading, ZeRO$' err

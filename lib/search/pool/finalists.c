@@ -51,6 +51,16 @@ static double evaluate_and_add(struct pool *pool, struct entry *k, bool both) {
     return j.plan.time_us;
 }
 
+void pool_take_plan(struct pool *pool, struct plan *plan, const struct candidate *c) {
+    struct evaluated j = {.plan = {.plan = plan, .words = space_words(pool->space, c)},
+                          .class = space_class(pool->space, c)};
+    double best_us = pool->n_plans ? pool->plans[0].plan.time_us : INFINITY;
+    if (eval_plan(pool->ev, &j.plan) && j.plan.time_us < best_us * (1 - 1e-9))
+        add_evaluated(pool, j);
+    else
+        plan_destroy(plan);
+}
+
 double pool_limit_us(const struct pool *pool) {
     return pool->n_plans ? pool->plans[0].plan.time_us * (1 + pool->space->p.slack) : 0;
 }

@@ -100,6 +100,9 @@ bool pool_settle(struct pool *pool);
 /* Evaluates the best candidate, if that is due; the finalists (finalists.c). */
 void pool_evaluate_best(struct pool *pool);
 void pool_evaluate_finalists(struct pool *pool);
+/* Evaluates a plan that is taken over, which this candidate is nearest to; it is kept if it is good and
+ * faster than all others. */
+void pool_take_plan(struct pool *pool, struct plan *plan, const struct candidate *c);
 /* Evaluates this candidate now; its simulated time, or INFINITY where it is no good. */
 double pool_evaluate(struct pool *pool, const struct candidate *c, const char *member);
 /* No plan that takes longer is handed out for its simplicity; and, of the plans that may be, the one that

@@ -65,6 +65,14 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
     return 0;
 }
 
+/* The plan that the search sets out from, as it is: the space may lack something that it has, or its
+ * score may be too high for a finalist. */
+static void keep_from(struct search *s, const struct plan *from) {
+    struct model *m = s->space.p.model;
+    if (s->has_from && space_admits(&s->space, from))
+        pool_take_plan(&s->pool, plan_copy(from, m), &s->from);
+}
+
 /* Sets the bound that no plan beats, and what proves it. */
 static void certify(struct search *s, struct search_result *out) {
     if (s->budget.bound_us <= 0 && !s->space.p.no_bound && !budget_out_of_time(&s->budget))
@@ -156,6 +164,8 @@ int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
     }
     if (rc == 0)
         rc = search_rounds(&s, algorithm, err);
+    if (rc == 0 && p->from)
+        keep_from(&s, p->from);
     if (rc == 0)
         search_simplify(&s);
     facts->ended = rc == 0;

@@ -211,6 +211,34 @@ static void take_recompute(struct reading *r, int k) {
     free(wrong);
 }
 
+/* ---- what options leave ---------------------------------------------------------------- */
+
+static bool admits_stage(const struct space *sp, const struct stage *st) {
+    int most = space_zero_levels(sp) - 1;
+    for (int i = 0; i < st->n_ops; i++)
+        if (st->zero[i] > most || (st->offload[i] & ~sp->p.offload))
+            return false;
+    return true;
+}
+
+bool space_admits(const struct space *sp, const struct plan *plan) {
+    const struct search_problem *p = &sp->p;
+    int64_t reduce = space_pinned(sp, PIN_reduce);
+    bool micro = false, same = plan->batch == p->batch && plan->optimizer == p->optimizer &&
+                               plan->dtype == p->dtype &&
+                               (reduce != PIN_FREE || plan->reduce == DTYPE_f32);
+    for (int i = 0; i < p->n_micro; i++)
+        micro |= p->micro[i] == plan->micro_batch;
+    if (!same || !micro || !space_has_schedule(sp, plan->schedule) ||
+        (plan->overlap && !space_may_overlap(sp)) ||
+        (p->pins && pins_check(p->pins, plan, NULL) < 0))
+        return false;
+    for (int k = 0; k < plan->n_stages; k++)
+        if (!admits_stage(sp, &plan->stages[k]))
+            return false;
+    return true;
+}
+
 /* ---- the whole ------------------------------------------------------------------------- */
 
 int space_take_plan(const struct space *sp, const struct plan *plan, struct candidate *out,

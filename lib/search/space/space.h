@@ -226,6 +226,8 @@ int space_words(const struct space *sp, const struct candidate *c);
 /* The preset that the fewest ops of a stage differ from; how many do. */
 struct preset space_nearest_preset(const struct space *sp, const struct search_stage *st,
                                    int64_t micro_batch, int *differ);
+/* Do the options and pins of the search allow this plan, whether or not it can be a candidate? */
+bool space_admits(const struct space *sp, const struct plan *plan);
 /* A plan as a candidate (from.c), which need not be legal; `lost` says what of it the space does not
  * have, "" = nothing. EXIT_INPUT where it is for another number of devices or another model, or cannot
  * be a candidate. */
