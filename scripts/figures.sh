@@ -113,7 +113,7 @@ llama:7B 4 16G 64
 END
 }
 
-# The small spaces that only ilp proves.
+# Small spaces that are proven.
 figure_proofs() {
     local layers algorithm seconds
     row 'layers of `mlp:mnist`' algorithm 'step, us' 'gap, %' 'processor time, s'

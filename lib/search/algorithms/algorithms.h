@@ -14,8 +14,8 @@
  * it ends with by itself is the best of the space that it searches. Random: the seed steers it. */
 #define ALGORITHMS(X)                                                                       \
     X(auto, "auto", false, true,                                                            \
-      "A portfolio: dp where that soon proves the best plan; otherwise hops, with the "     \
-      "bound worked out beside it, and if a gap is left then mcmc and gradient, which "     \
+      "A portfolio: dp or ilp where that soon proves the best plan; otherwise hops, with "  \
+      "the bound worked out beside it, and if a gap is left then mcmc and gradient, which " \
       "start from the best plan so far. The plan depends neither on the machine nor on "    \
       "--threads.")                                                                         \
     X(hops, "hops", false, true,                                                            \

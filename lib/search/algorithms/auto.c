@@ -1,7 +1,7 @@
 /* auto - a portfolio of the other algorithms (after Huberman, Lukose, Hogg, "An Economics Approach to
  * Hard Computational Problems", Science 1997).
  *
- * A space small enough for branch and bound (branch.h) is left to that, which proves its result. Else
+ * A space small enough for branch and bound (branch.h) is left to dp or ilp, which prove their result. Else
  * members set out in rounds. The members of a round stand in lanes: those of one lane work one after
  * the other on one state of the search, with its caches; lanes know nothing of each other and go
  * on at once, as far as there are threads. Between rounds the best candidates and the bound of all
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { LANES = 2, ROUNDS = 2, MOST_BRANCHES = 1000000 /* stages scored by dp */ };
+enum { LANES = 2, ROUNDS = 2, MOST_BRANCHES = 1000000 /* stages scored by dp or ilp */ };
 
 /* No algorithm, but a member: what it finds is the bound. */
 static int prove(struct search *s, struct err *err) {
@@ -209,13 +209,15 @@ static void run_rounds(struct search *s) {
         }
 }
 
-/* Returns whether it ended. */
+/* Returns whether it ended. In the smallest spaces ilp does, which lists only those ways of a stage that
+ * the best plan can have. */
 static bool branch_and_bound(struct search *s) {
-    if (!branch_is_small(s))
+    bool tiny = branch_may_end(s);
+    if (!tiny && !branch_is_small(s))
         return false;
-    s->pool.member = "dp";
+    s->pool.member = tiny ? "ilp" : "dp";
     s->budget.share = MOST_BRANCHES;
-    search_dp(s, NULL);
+    algorithm_find(s->pool.member)->run(s, NULL);
     s->budget.share = 0;
     s->pool.member = NULL;
     s->eval.exact = s->pool.proven;

@@ -23,5 +23,7 @@ void branch_to_proof(struct search *s, branch_bound *least_us, void *ctx);
 
 /* Can the ways of all stages be listed, without any being left out by a bound? */
 bool branch_is_small(struct search *s);
+/* Does it mostly end within a second with a bound for stages, whether or not all ways can be listed? */
+bool branch_may_end(const struct search *s);
 
 #endif
