@@ -8,7 +8,7 @@
 #           ratio of the predicted steps, for 216 settings. EVERY=N (12) takes every N-th of them from
 #           FIRST (1) on; EVERY=1 takes all, an hour. Exit 1 where a ratio is above 1.
 # scale     processor time and memory of a search (ALGORITHM) by layers, devices and models.
-# aceso     searches over Aceso's published tables, WEFT_DATA/aceso/small, beside what Aceso found
+# aceso     searches over Aceso's published tables, WEFT_DATA/aceso/small and large, beside what Aceso found
 # ablation  each algorithm alone over some 40 settings of grid (EVERY=5, FIRST): the ratio of its step to
 #           the best that any of them found; by how much the best of the others was slower, where it
 #           alone was best (auto apart, which asks the others); processor time.
@@ -185,20 +185,41 @@ scale_table() {
 
 # ---- aceso -------------------------------------------------------------------------------------
 
+# Aceso's settings: its small tables, which are of 4 GPUs, and its large ones, of nodes of 8. Steps and
+# searches of its own are there where they are known.
 aceso_table() {
-    local TIMEFORMAT='%U' used tables=${WEFT_DATA:-}/aceso/small
-    [ -d "$tables" ] || { echo "aceso: WEFT_DATA=DIR has no aceso/small, skipped"; return; }
-    printf '%-16s %12s %10s   %12s %8s %10s\n' model 'Aceso (s)' searched 'step (s)' 'gap (%)' 'CPU (s)'
-    while read -r model batch micro step wall; do
-        options=(--cost "aceso:$tables" -m "$model" --devices 4 --memory 12000M -b "$batch" --micro-batch "$micro")
-        used=$({ time "$search" "${options[@]}" >/dev/null 2>"$dir/err"; } 2>&1)
-        printf '%-16s %12s %8s s   %12.3f %8s %10s\n' "$model" "$step" "$wall" \
+    local TIMEFORMAT='%U' used cluster micro
+    printf '%-16s %4s %10s %9s %10s %8s %8s\n' model GPUs 'Aceso (s)' searched 'step (s)' 'gap (%)' 'CPU (s)'
+    while read -r tables model gpus batch step wall; do
+        [ -d "${WEFT_DATA:-}/aceso/$tables" ] || continue
+        cluster="node:1 gpu:$gpus" micro=1,2,4,8
+        [ "$gpus" -le 8 ] || cluster="node:$((gpus / 8)) gpu:8"
+        [ "${model%%:*}" != wide-resnet ] || micro=16,32,48,64
+        options=(--cost "aceso:$WEFT_DATA/aceso/$tables" -m "$model" --cluster "$cluster" -b "$batch"
+            --micro-batch "$micro" --memory "$([ "$tables" = small ] && echo 12000M || echo 28000M)")
+        used=$({ time "$search" "${options[@]}" >/dev/null 2>"$dir/err"; } 2>&1) ||
+            { tail -1 "$dir/err"; continue; }
+        printf '%-16s %4s %10s %9s %10.3f %8s %8s\n' "$model" "$gpus" "$step" "$wall" \
             "$(said <"$dir/err")" "$(sed -n 's/.*gap \([0-9.]*\) %.*/\1/p' "$dir/err")" "$used"
     done <<'END'
-gpt:1.3B 512 1,2,4,8 58.76 99
-t5:770M 512 1,2,4,8 33.66 200
-wide-resnet:1B 768 16,32,48,64 17.67 46
+small gpt:1.3B 4 512 58.76 99
+small t5:770M 4 512 33.66 200
+small wide-resnet:1B 4 768 17.67 46
+large gpt:1.3B 4 1024 - -
+large gpt:2.6B 8 1024 - -
+large gpt:6.7B 16 1024 - -
+large gpt:13B 32 1024 - -
+large t5:3B 4 1024 - -
+large t5:6B 8 1024 - -
+large t5:11B 16 1024 - -
+large t5:22B 32 1024 - -
+large wide-resnet:2B 4 1536 - -
+large wide-resnet:4B 8 1536 - -
+large wide-resnet:6.8B 16 1536 45.67 -
+large wide-resnet:13B 32 1536 - -
 END
+    [ -d "${WEFT_DATA:-}/aceso/small" ] || echo "aceso: WEFT_DATA=DIR has no aceso/small: left out"
+    [ -d "${WEFT_DATA:-}/aceso/large" ] || echo "aceso: WEFT_DATA=DIR has no aceso/large: left out"
 }
 # Seconds of a step, as a search says them.
 said() {

@@ -36,6 +36,8 @@ search db "${small[@]}" --memory 60G
 scored db 4 61440 "with much memory"
 search db "${small[@]}" --max-stages 1
 is "$(jq .num_stages out)" 1 "--max-stages"
+search db -m gpt:tiny --set layers=5 --cluster "node:8 gpu:4" --memory 8000M -b 4096 --micro-batch 1 --max-stages 40
+is "$(jq .num_stages out)" 16 "--max-stages 40: no more than the 16 of Aceso's own search"
 
 search db "${small[@]}"
 cp out first
