@@ -94,11 +94,9 @@ static int read_repeat(struct reader *r, const json_t *v, int depth, struct err 
     if (read_find(r->op_of, path) >= 0)
         return err_input(err, "name: two ops or blocks are called \"%.64s\"", path);
     json_object_set_new(r->op_of, path, json_integer(0));
-    /* An inner block may be left out; a model without its blocks is a slip. */
-    int least = depth == 0;
-    if (p.count < least || p.count > MAX_BLOCKS)
-        return err_input(err, "repeat: expected %d to %d blocks, got %lld", least,
-                         MAX_BLOCKS, (long long)p.count);
+    if (p.count < 0 || p.count > MAX_BLOCKS)
+        return err_input(err, "repeat: expected 0 to %d blocks, got %lld", MAX_BLOCKS,
+                         (long long)p.count);
     p.ops = ops;
     /* The instances of an outer block share the numbers of its inner repeats. */
     r->n_repeats = p.number + 1;
@@ -227,6 +225,9 @@ static int read_document(struct reader *r, json_t *doc, const char *preset, cons
         read_inputs(r, inputs, err) < 0 || read_ops(r, ops, 0, err) < 0)
         return -1;
     finish(r);
+    /* A repeat may have no instance; where none has any, a size is a slip of the pen. */
+    if (m->n_repeats > 0 && m->n_blocks == 0)
+        return err_input(err, "ops: repeat: the model is left without a block");
     return check_graph(m, err);
 }
 
