@@ -1,7 +1,8 @@
 /* How many messages of a transfer may be under way at once.
  *
  * Too few, and a schedule waits for ever: a group that sends ahead cannot come to what another waits
- * for. Where every stage has a group of its own, as many are enough as the stages are apart. Chunks
+ * for. Where every stage has a group of its own, as many are enough as the stages are apart, times the forwards
+ * by which each runs further ahead than the next. Chunks
  * are replayed: in each round every group runs its next action if what it needs was sent in the rounds
  * before. Then no send waits in this one execution; and since what a group does next does not
  * depend on when messages come, no other execution stops either (Kahn 1974). Validation runs the
@@ -84,8 +85,9 @@ void transfers_depth(struct program *g) {
     for (int i = 0; i < g->n_transfers; i++) {
         struct transfer *t = &g->transfers[i];
         int64_t apart = t->to > t->from ? t->to - t->from : t->from - t->to;
-        bool all = apart > m || (chunks && at_once);
-        t->depth = t->tensor < 0 ? 1 : all ? m : apart;
+        t->depth = t->tensor < 0         ? 1
+                   : (chunks && at_once) ? m
+                                         : schedule_depth(p->schedule, apart, m);
     }
     for (int training = 0; training < 2 && chunks && !at_once; training++)
         replay_chunks(g, training);

@@ -101,7 +101,7 @@ struct transfer {
     int64_t max_send, max_recv; /* largest number of elements that a rank sends, receives */
     int64_t max_own; /* and that it takes from its own staging, where both stages are its */
     /* Messages that may be under way at once: a stage that feeds the d-th stage behind it runs
-     * up to d micro-batches ahead of it, and would wait for ever if fewer could be; between
+     * some micro-batches ahead of it, and would wait for ever if fewer could be; between
      * chunks there are as many as the schedule makes first and takes later. */
     int64_t depth;
     int64_t send_staging,
@@ -232,6 +232,10 @@ struct group_schedule schedule_of_group(const struct plan *p, int group,
                                         int64_t micro_batches);
 int64_t schedule_actions(const struct group_schedule *s);
 struct action schedule_action(const struct group_schedule *s, int64_t i);
+
+/* Messages that may be under way between stages so far apart in a chain, each on a group of its own: fewer, and
+ * groups would wait for each other for ever. */
+int64_t schedule_depth(enum schedule schedule, int64_t apart, int64_t micro_batches);
 
 /* Fewer micro-batches than the plan's that go through all that many go through, so that long
  * schedules can be looked at in part. */

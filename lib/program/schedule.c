@@ -116,6 +116,11 @@ struct action schedule_action(const struct group_schedule *s, int64_t i) {
     return at_end(s, s->delay < 0 ? i : i - delay);
 }
 
+int64_t schedule_depth(enum schedule schedule, int64_t apart, int64_t micro_batches) {
+    int further = schedule_traits(schedule)->further;
+    return least(further == FURTHER_ALL ? apart : further * apart, micro_batches);
+}
+
 /* ---- what follows from the order ----------------------------------------------------------- */
 
 /* The sizes of rounds stay what they are. */

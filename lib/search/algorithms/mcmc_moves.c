@@ -295,8 +295,17 @@ static bool change_micro_batch(struct change *x) {
     return x->to->micro_batch != x->from->micro_batch;
 }
 
+/* One of those that are not left to simulation, of this search or not. */
+static enum schedule pick_schedule(struct change *x) {
+    int n = 0, some[SCHEDULE_COUNT];
+    for (int s = 0; s < SCHEDULE_COUNT; s++)
+        if (!(x->s->space.further >> s & 1))
+            some[n++] = s;
+    return (enum schedule)some[pick(x->r, n)];
+}
+
 static bool change_schedule(struct change *x) {
-    enum schedule f = (enum schedule)pick(x->r, SCHEDULE_COUNT);
+    enum schedule f = pick_schedule(x);
     if (schedules_round(1u << f))
         return space_has_schedule(&x->s->space, f) &&
                space_chunk(&x->s->space, x->from, 1 + pick(x->r, MOST_CHUNKS), x->to);

@@ -79,7 +79,7 @@ static void add_exchange(struct evaluate *ev, struct work *w, const struct edge 
     double all = prefix_all(ev->space, w->prefixes[to], e);
     struct estimate_stage *a = &w->times[from], *b = &w->times[to];
     bool tied = e->param >= 0;
-    double depth = tied ? 1 : apart < m ? apart : (double)m;
+    double depth = tied ? 1 : (double)schedule_depth(w->c->schedule, apart, m);
     double there_us = add_message(ev, w,
                                   (struct message){ev->space->p.dtype, from, to,
                                                    b_share.want, a_share.held, all, depth,

@@ -3,7 +3,7 @@
  *   search_run         the search below, then plans on hosts where memory is short (offload.c)
  *   search_resident    on all devices, then on fewer where some would only be in the way (idle.c)
  *   search_run_orders  in the model's own order of ops, then in orders that cut better (order_run.c)
- *   search_run_on      the algorithm, its finalists, simpler plans, the certificate (search.c) */
+ *   search_run_on      the algorithm, its finalists, other schedules, simpler plans, the certificate (search.c) */
 #include "common/progress.h"
 #include "search/run/runs.h"
 

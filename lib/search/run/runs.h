@@ -41,6 +41,9 @@ void search_simplify(struct search *s);
  * stages that hops_first (hops.h) finds; INFINITY for none. */
 double search_first_estimate_us(const struct search_problem *p, int least_stages);
 
+/* Simulates the pool's best pipelines under schedules that run further ahead (ahead.c). */
+void search_ahead(struct search *s);
+
 /* The best plans of both, as many as are wanted, none twice, and the simplest (search_simplest); all else
  * is added up, except for the certificate. `from` is empty afterwards. */
 void search_result_merge(struct search_result *to, struct search_result *from,

@@ -166,8 +166,10 @@ int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
         rc = search_rounds(&s, algorithm, err);
     if (rc == 0 && p->from)
         keep_from(&s, p->from);
-    if (rc == 0)
+    if (rc == 0) {
+        search_ahead(&s);
         search_simplify(&s);
+    }
     facts->ended = rc == 0;
     if (rc == 0 && p->may_idle)
         eval_alone(&s.eval, facts->alone_us);

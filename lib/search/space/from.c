@@ -80,7 +80,7 @@ static void take_numbers(struct reading *r) {
     if (p->micro[at] != r->plan->micro_batch)
         lose(r, "micro-batch");
     if (!space_has_schedule(r->sp, r->plan->schedule) &&
-        r->to->n_groups == r->to->n_stages) {
+        !(r->sp->further >> r->plan->schedule & 1) && r->to->n_groups == r->to->n_stages) {
         lose(r, "schedule");
         r->to->schedule = space_first_schedule(r->sp);
     }

@@ -68,8 +68,9 @@ struct space {
     int *crossing_edges;
     struct pinned pinned;
     struct layout_store *store;
-    bool tight;          /* it is not known that all of the model fits on every device */
-    bool hides;          /* collectives may hide behind computation (space_may_hide) */
+    bool tight;       /* it is not known that all of the model fits on every device */
+    unsigned further; /* schedules that searches leave out until they simulate (ahead.c) */
+    bool hides;       /* collectives may hide behind computation (space_may_hide) */
     bool has_long_lived; /* there are tensors that many ops read (long_lived.h) */
 };
 

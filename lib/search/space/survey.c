@@ -218,12 +218,27 @@ static bool has_long_lived(const struct structure *s) {
     return false;
 }
 
+/* Schedules that differ from another in what waits for messages, which no score knows, are left to
+ * simulation, unless there are no others or pins want one of them. */
+static void set_aside(struct space *sp) {
+    unsigned further = 0, round = schedules_round(sp->p.schedules);
+    int64_t pinned = space_pinned(sp, PIN_schedule);
+    for (int s = 0; s < SCHEDULE_COUNT; s++)
+        if (schedule_traits((enum schedule)s)->further > 1 && pinned != s)
+            further |= sp->p.schedules & 1u << s;
+    if (!(sp->p.schedules & ~round & ~further))
+        return;
+    sp->further = further;
+    sp->p.schedules &= ~further;
+}
+
 void space_survey(struct space *sp, const struct search_problem *p) {
     *sp = (struct space){.p = *p, .store = mem_alloc(sizeof *sp->store)};
     if (p->pins && !p->pins->list.n)
         sp->p.pins = NULL; /* an empty list leaves all of the space */
     blocks_init(&sp->blocks, p->model, sp->p.pins);
     segments_find(&sp->blocks, &sp->segments);
+    set_aside(sp);
     sp->blocks.offload = p->offload;
     sp->hides = space_may_hide(sp);
     sp->tight = is_tight(sp);
