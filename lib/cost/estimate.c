@@ -4,9 +4,9 @@
  * GPipe is a flow shop of equal jobs, twice: the slowest stage's time per micro-batch, plus
  * one micro-batch through all others.
  *
- * 1F1B, seen from stage k of S, that runs a = S - k forwards ahead: until its first
+ * 1F1B, seen from stage k of S, that runs a = S - k forwards ahead, or further: until its first
  * backward the path goes down from stage 0 to some stage e at or below k, and comes back up
- * to k. Down there it can dwell on a slow forward, S - e - 1 micro-batches long. Then M - a
+ * to k. Down there it can dwell on a slow forward, for a - 1 micro-batches of e's a. Then M - a
  * pairs of backward and forward at k, then the same as in the beginning with backwards. The
  * estimate is the maximum over k, each with its best e: suffix maxima make that O(S).
  * Stages with more than M forwards ahead behave as in GPipe.
@@ -61,17 +61,21 @@ static struct walk *walks(const struct estimate_stage *st, int n, struct walk *w
     return w;
 }
 
-static double alternating_us(const struct estimate_stage *st, int n, int64_t m) {
+static double alternating_us(const struct estimate_stage *st, int n, int further,
+                             int64_t m) {
     enum { FEW = 64 };
     struct walk few[FEW], *w = n <= FEW ? few : mem_array((size_t)n, sizeof *w);
     double best = 0, warm = 0, cool = 0;
     walks(st, n, w);
-    for (int k = n - 1; k >= 0 && n - k <= m; k--) {
-        warm = max2(warm, w[k].through + (n - k - 1) * w[k].slow_f);
-        cool = max2(cool, w[k].through + (n - k - 1) * w[k].slow_b);
+    int64_t ahead = 0;
+    for (int k = n - 1; k >= 0 && ahead < m; k--) {
+        ahead = (int64_t)further * (n - k - 1) + 1;
+        ahead = ahead < m ? ahead : m;
+        warm = max2(warm, w[k].through + (double)(ahead - 1) * w[k].slow_f);
+        cool = max2(cool, w[k].through + (double)(ahead - 1) * w[k].slow_b);
         double ramps =
             w[k].forward + warm - w[k].through + w[k].backward + cool - w[k].through;
-        double steady = (double)(m - (n - k)) * (st[k].forward_us + st[k].backward_us);
+        double steady = (double)(m - ahead) * (st[k].forward_us + st[k].backward_us);
         best = max2(best, ramps + steady);
     }
     if (w != few)
@@ -96,8 +100,9 @@ double estimate_us(enum schedule schedule, const struct estimate_stage *stages, 
     if (groups < n || t->splits)
         return turns_us(schedule, stages, n, groups, micro_batches) + norm_us +
                update_us(stages, n, groups);
-    double pipe = t->further == FURTHER_ALL ? gpipe_us(stages, n, micro_batches)
-                                            : alternating_us(stages, n, micro_batches);
+    double pipe = t->further == FURTHER_ALL
+                      ? gpipe_us(stages, n, micro_batches)
+                      : alternating_us(stages, n, t->further, micro_batches);
     /* Stage s is done when its last backward is: earlier than stage 0 by those before it.
      */
     double before = 0, norm = 0, update = 0;

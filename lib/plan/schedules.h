@@ -45,7 +45,13 @@ enum { FURTHER_ALL = 0 };
       "the wait is (p - 1)(F + B - W). Each group has one stage. Every stage keeps as "    \
       "many micro-batches as the first one of 1f1b, and besides their activations the "    \
       "gradients that W needs. This is ZB-H1 of Qi et al., Zero Bubble Pipeline "          \
-      "Parallelism, 2023.")
+      "Parallelism, 2023.")                                                                \
+    X(eager_1f1b, "eager-1f1b", STAGES_ONE, 2, false,                                      \
+      "1f1b where stage s runs 2 (S - s) - 1 forward passes ahead: one more than the "     \
+      "stage behind it needs, so that a message passes while both compute. On links that " \
+      "take up to half as long as a stage takes for a micro-batch nobody waits for it in " \
+      "the steady state, where 1f1b waits for each; it keeps nearly twice as many "        \
+      "micro-batches. Each group has one stage. After Alpa and nnScaler.")
 
 enum schedule {
 #define X(id, ...) SCHEDULE_##id,

@@ -170,7 +170,6 @@ static void mutate_pins(struct rng *r, json_t *doc) {
 static void mutate_plan(struct rng *r, json_t *doc) {
     json_t *stages = json_object_get(doc, "stages");
     int64_t micro_batch = 1 + rng_below(r, 24);
-    static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zero-bubble"};
     switch (rng_below(r, 10)) {
     case 0:
         json_object_set_new(doc, "micro_batch", json_integer(micro_batch));
@@ -178,7 +177,11 @@ static void mutate_plan(struct rng *r, json_t *doc) {
                             json_integer(micro_batch * (1 + rng_below(r, 4))));
         break;
     case 1: json_object_set_new(doc, "overlap", json_boolean(rng_below(r, 2))); break;
-    case 2: json_object_set_new(doc, "schedule", json_string(PICK(r, schedules))); break;
+    case 2: {
+        enum schedule schedule = (enum schedule)rng_below(r, SCHEDULE_COUNT);
+        json_object_set_new(doc, "schedule", json_string(schedule_name(schedule)));
+        break;
+    }
     case 3: mutate_groups(r, stages); break;
     case 4: mutate_pins(r, doc); break;
     default:

@@ -434,6 +434,8 @@ static void test_estimate(uint64_t seed, double p2p, enum schedule schedule,
         struct chain c = schedule == SCHEDULE_interleaved ? random_interleaved(&r, p2p)
                                                           : random_chain(&r, p2p);
         c.schedule = schedule;
+        if (schedule != SCHEDULE_interleaved)
+            c.depth = schedule_depth(schedule, 1, c.m);
         double us = chain_us(&c), e = chain_estimate(&c) / us - 1;
         worst = fmax(worst, fabs(e));
         above = fmax(above, e);
@@ -465,6 +467,9 @@ int main(void) {
     test_estimate(9, 0, SCHEDULE_zero_bubble, 1e-9);
     test_estimate(10, 3, SCHEDULE_interleaved, 0.05);
     test_estimate(11, 3, SCHEDULE_zero_bubble, 0.01);
+    test_estimate(14, 0, SCHEDULE_eager_1f1b, 1e-9);
+    test_estimate(15, 3, SCHEDULE_eager_1f1b, 0.01);
+    test_estimate(16, 30, SCHEDULE_eager_1f1b, 0.2);
     test_estimate(12, 30, SCHEDULE_interleaved, 0.1);
     test_estimate(13, 30, SCHEDULE_zero_bubble, 0.2);
     return done_testing();

@@ -152,6 +152,9 @@ static void test_lists(void) {
     list_is(SCHEDULE_gpipe, 2, 1, 3, 0, "F0 F1 F2 B0 B1 L2");
     list_is(SCHEDULE_1f1b, 3, 1, 4, 0, "F0 F1 F2 B0 F3 B1 B2 L3");
     list_is(SCHEDULE_1f1b, 3, 1, 4, 2, "F0 B0 F1 B1 F2 B2 F3 L3");
+    list_is(SCHEDULE_eager_1f1b, 3, 1, 6, 0, "F0 F1 F2 F3 F4 B0 F5 B1 B2 B3 B4 L5");
+    list_is(SCHEDULE_eager_1f1b, 3, 1, 4, 1, "F0 F1 F2 B0 F3 B1 B2 L3");
+    list_is(SCHEDULE_eager_1f1b, 3, 1, 3, 2, "F0 B0 F1 B1 F2 L2");
     list_is(SCHEDULE_gpipe, 2, 2, 2, 0, "F0.0 F1.0 F0.2 F1.2 B0.2 L1.2 B0.0 L1.0");
     list_is(SCHEDULE_interleaved, 2, 2, 3, 1,
             "F0.1 F1.1 F2.1 F0.3 B0.3 F1.3 B1.3 F2.3 L2.3 B0.1 B1.1 L2.1");
