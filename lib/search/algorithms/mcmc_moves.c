@@ -295,11 +295,12 @@ static bool change_micro_batch(struct change *x) {
     return x->to->micro_batch != x->from->micro_batch;
 }
 
-/* One of those that are not left to simulation, of this search or not. */
+/* One that scores can tell from others, in this search or another one. */
 static enum schedule pick_schedule(struct change *x) {
     int n = 0, some[SCHEDULE_COUNT];
     for (int s = 0; s < SCHEDULE_COUNT; s++)
-        if (!(x->s->space.further >> s & 1))
+        if (schedule_traits((enum schedule)s)->further <= 1 ||
+            space_has_schedule(&x->s->space, (enum schedule)s))
             some[n++] = s;
     return (enum schedule)some[pick(x->r, n)];
 }
