@@ -9,15 +9,13 @@ static void mark_dims(const struct shape *s, bool *marked) {
         marked[s->dim[i]] = true;
 }
 
-/* Dims of the tensors that pass from block to block (or, without blocks, of the first
- * result). */
+/* Dims of the tensors that pass from segment to segment or, where nothing repeats, of the first result. */
 static void mark_passing(const struct space *sp, bool *passing) {
     const struct model *m = sp->p.model;
-    const struct structure *st = &sp->blocks.s;
-    if (!st->n_repeats)
+    if (!sp->blocks.s.n_repeats || !sp->segments.n)
         mark_dims(&m->tensors[m->ops[0].out[0]].shape, passing);
-    for (int i = 0; i < m->n_ops; i++)
-        for (int k = 0; k < m->ops[i].n_out && st->repeat_of[i] >= 0 &&
+    for (int i = 0; i < m->n_ops && sp->blocks.s.n_repeats; i++)
+        for (int k = 0; k < m->ops[i].n_out && sp->segments.of[i] >= 0 &&
                         segments_leaves(&sp->blocks, &sp->segments, i);
              k++)
             mark_dims(&m->tensors[m->ops[i].out[k]].shape, passing);
