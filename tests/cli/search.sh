@@ -186,6 +186,10 @@ ok $? "--verify: $(tail -1 out)"
 run --verify small.json "${small[@]:4}"
 [ $status -eq 0 ] && grep -q 'within 0.00 % of the optimum' out
 ok $? 'and of one that is proven to be the best'
+jq 'del(.provenance)' small.json >unclaimed.json
+run --verify unclaimed.json "${small[@]:4}"
+[ $status -eq 0 ] && grep -q '(placed dual bound): .*; it claims no bound' out
+ok $? "a plan without provenance has a bound, and it is said which: $(tail -1 out)"
 run --verify plan.json "${check[@]}" -o verdict
 [ $status -eq 0 ] && [ ! -s out ] && grep -q 'of the optimum$' verdict
 ok $? "-o takes the verdict: $(tail -1 verdict)"
@@ -194,6 +198,8 @@ ok $? "-o takes the verdict: $(tail -1 verdict)"
 ok $? "a full disk is no verdict: $(grep error err)"
 jq '.provenance.search.lower_bound_us *= 1.5' plan.json >false.json
 refuses 1 'provenance: the bound .* cannot be proven' 'a bound too high' -- --verify false.json "${check[@]}"
+grep -q '^hint: options that made the searched space smaller' err
+ok $? 'and why it may be so'
 jq '.provenance.predicted.time_us *= 0.9' plan.json >false.json
 refuses 1 'provenance: a step takes' 'a false time' -- --verify false.json "${check[@]}"
 jq '.provenance.predicted.memory_bytes += 1' plan.json >false.json

@@ -83,9 +83,12 @@ static int check_bound(const struct space *sp, const struct plan *plan,
             "a step takes %.3f ms, less than the bound %.3f ms of the space: the plan "
             "has what no search chooses, or more than these options allow",
             out->time_us / 1e3, out->lower_bound_us / 1e3);
-    if (claim->lower_bound_us > out->lower_bound_us * (1 + 1e-6))
-        return err_no(err, "provenance: the bound %.3f ms cannot be proven, but %.3f ms",
-                      claim->lower_bound_us / 1e3, out->lower_bound_us / 1e3);
+    if (claim->lower_bound_us > out->lower_bound_us * (1 + 1e-6)) {
+        err_no(err, "provenance: the bound %.3f ms cannot be proven, but %.3f ms",
+               claim->lower_bound_us / 1e3, out->lower_bound_us / 1e3);
+        return err_hint(err, "options that made the searched space smaller, such as "
+                             "--micro-batch or --zero, have to be given again");
+    }
     return 0;
 }
 
