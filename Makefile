@@ -75,7 +75,7 @@ FLOORS := common solve data checkpoint model plan program cost search aceso devi
 ROOMS_search := budget graph space evaluate pool bound algorithms run
 # Without CUDA the floor of GPUs has what says so, and the names of GPUs; without cuDNN weft's own kernels
 # convolve, without NCCL the hosts carry what is between GPUs.
-CUDA_NONE := lib/cuda/cuda_none.c lib/cuda/cuda_kind.c
+CUDA_NONE := $(addprefix lib/cuda/cuda_,none.c kind.c workspace.c workspace_attention.c)
 LEFT_OUT  := lib/cuda/cuda_none.c $(if $(HAVE_CUDNN),lib/cuda/cuda_dnn_none.c,$(addprefix lib/cuda/cuda_dnn,.c _plan.c _name.c _sheet.c))
 cuda_srcs := $(if $(HAVE_CUDA),$(filter-out $(LEFT_OUT),$(wildcard lib/cuda/*.c)),$(CUDA_NONE))
 nccl_srcs := $(if $(HAVE_NCCL),$(filter-out lib/nccl/nccl_none.c,$(wildcard lib/nccl/*.c)),lib/nccl/nccl_none.c)
@@ -136,6 +136,12 @@ $$($(1)_objs): CFLAGS += $$(foreach f,$$(uses_$(1)),$$(filter-out -O3 -march=%,$
 $(O)/bin/$(1): $$($(1)_objs) $$(call archives,$$(uses_$(1)))
 	$$(call link,$$(call on_floors,$$(uses_$(1))))
 endef
+
+# What devices and collectives take beside the arenas is said by files that know programs alone
+# (program/workspace.h): who predicts it links these, not their floors.
+WORKSPACES := $(addprefix $(O)/lib/,device/cpu_workspace.o comm/comm_workspace.o \
+              cuda/cuda_workspace.o cuda/cuda_workspace_attention.o)
+$(O)/bin/weft-predict: $(WORKSPACES)
 
 all: $(BINS)
 	@ln -sfn $(O)/bin bin
@@ -209,6 +215,8 @@ $(1): $(1).o $$(call archives,$$($(1)_uses))
 	$$(call link,$$(call on_floors,$$($(1)_uses)))
 endef
 $(foreach t,$(UNIT_BINS),$(eval $(call unit_rules,$(t))))
+$(O)/tests/unit/cuda-workspace: $(O)/lib/comm/comm_workspace.o
+$(O)/tests/unit/cuda-pair-rows: $(O)/tools/profile/profile-op-pairs.o
 
 # tests/emulate/cuda-*.c run the kernels of GPUs on the CPU: the same files, compiled as C++ against
 # tests/emulate/emulate.h. Without a compiler of C++ there are none to run, and they say so; nor is there
@@ -219,7 +227,8 @@ EMULATOR  := $(addprefix $(O)/tests/emulate/,emulate.o emulate_copy.o)
 UNWATCHED := $(O)/tests/emulate/watch_none.o
 COMPUTE   := $(O)/lib/cuda/cuda_compute.o
 EMULATED  := $(if $(HAVE_CXX),$(patsubst %.cu,$(O)/%.emulated.o,$(sort $(wildcard lib/cuda/*.cu tests/emulate/*.cu))) \
-             $(addprefix $(O)/lib/cuda/,cuda_attention.o cuda_convolution.o cuda_multi.o cuda_pair_norm.o))
+             $(addprefix $(O)/lib/cuda/,cuda_attention.o cuda_convolution.o cuda_multi.o cuda_pair_norm.o \
+             cuda_workspace.o cuda_workspace_attention.o))
 EMU_FLAGS := -std=c++17 -O1 -g -DWEFT_EMULATE -Itests/emulate -fno-exceptions -fno-rtti -Wall \
              -Wno-unknown-pragmas $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
 $(O)/%.emulated.o: %.cu $(O)/flags
@@ -265,6 +274,7 @@ $(O)/tests/unit/cuda-pairs: $(call of_library,cuda_pair)
 $(O)/tests/unit/cuda-engines: $(call of_library,$(dnn) cuda_library)
 $(O)/tests/unit/cuda-convolutions: $(objs_convolutions)
 product_floors := common model plan program cost device
+$(PRODUCT_BINS): $(call of_library,cuda_workspace cuda_workspace_attention)
 $(PRODUCT_BINS): $(O)/tests/unit/%: $(O)/tests/products/%.o $(call archives,$(product_floors))
 	$(call link,$(call on_floors,$(product_floors)))
 

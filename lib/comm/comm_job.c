@@ -8,8 +8,8 @@
 #endif
 #include "comm/comm_impl.h"
 
+#include "comm/comm_workspace.h"
 #include "common/mem.h"
-#include "program/workspace.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -90,7 +90,7 @@ static int find_nodes(struct comm *c, struct err *err) {
     return rc;
 }
 
-_Static_assert(sizeof(struct desk) <= WORKSPACE_DESK, "what is planned for lanes");
+_Static_assert(sizeof(struct desk) <= COMM_WORKSPACE_DESK, "what is planned for lanes");
 
 static struct comm_group *make_world(struct comm *c, struct err *err) {
     int *all = mem_array((size_t)c->size, sizeof *all);

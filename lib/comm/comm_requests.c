@@ -1,8 +1,8 @@
 /* What MPI says: return codes as errors, requests that are done, and the staging they go through. */
 #include "comm/comm_impl.h"
 
+#include "comm/comm_workspace.h"
 #include "common/mem.h"
-#include "program/workspace.h"
 
 #include <stdlib.h>
 
@@ -19,7 +19,7 @@ int comm_check(int rc, const char *what, struct err *err) {
 bool requests_stage(struct mpi_group *m) {
     if (m->stage)
         return true;
-    m->seg = workspace_segment(m->n);
+    m->seg = comm_workspace_segment(m->n);
     m->req = mem_array((size_t)(4 * m->n), sizeof(MPI_Request));
     for (int i = 0; i < 4 * m->n; i++)
         m->req[i] = MPI_REQUEST_NULL;

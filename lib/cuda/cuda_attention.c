@@ -5,7 +5,7 @@
  * cuda_device.attention overrides that, for comparisons: "wgmma" where the GPU has it, "wgmma-128" the same
  * with larger blocks backward, "plain" for all. */
 #include "cuda/cuda_attention.h"
-#include "program/workspace_attention.h"
+#include "cuda/cuda_workspace_attention.h"
 
 #include <string.h>
 
@@ -55,8 +55,8 @@ static bool for_wgmma(const struct cuda_call *c, const struct attention_job *job
 static int prepare(struct cuda_call *c, struct attention_job *job, bool backward) {
     struct kernel_attention *t = &job->t;
     char *at = c->workspace;
-    const struct workspace_attention w =
-        workspace_attention(t->batch, t->heads, t->q_len, t->buckets, backward);
+    const struct cuda_workspace_attention w =
+        cuda_workspace_attention(t->batch, t->heads, t->q_len, t->buckets, backward);
     if (w.total > c->workspace_bytes)
         return err_system(c->err, "attention takes %lld bytes of workspace, there are %lld",
                           (long long)w.total, (long long)c->workspace_bytes);

@@ -39,7 +39,7 @@ static int64_t workspace_of_options(const struct cuda_options *o) {
         return o->workspace_bytes;
     int group = program_group_of_rank(o->program, o->rank);
     const struct plan *p = o->program->plan;
-    return workspace_gpu_of(o->program, p->chunks[p->first_chunk[group]]);
+    return cuda_workspace_of(o->program, p->chunks[p->first_chunk[group]]);
 }
 
 /* NULL: weft's own kernels. */

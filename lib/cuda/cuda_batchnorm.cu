@@ -113,7 +113,7 @@ CUDA_KERNEL void join_moments(struct moments<T> m, int64_t chunks, int64_t each,
 
 CUDA_FUNCTION(batchnorm_moments) {
     const struct kernel_batchnorm t = GROUPS_OF(n, c);
-    const int64_t rows = most_rows(&t), chunks = workspace_gpu_chunks(rows, t.c, t.groups);
+    const int64_t rows = most_rows(&t), chunks = cuda_workspace_chunks(rows, t.c, t.groups);
     if (t.c * t.groups == 0)
         return 0;
     CUDA_TYPED(c->args->dtype, T, {
@@ -312,7 +312,7 @@ CUDA_KERNEL void join_products(int64_t groups, int64_t chunks, int64_t c, const 
 
 CUDA_FUNCTION(batchnorm_bwd_sums) {
     const struct kernel_batchnorm t = GROUPS_OF(n, c);
-    const int64_t rows = most_rows(&t), chunks = workspace_gpu_chunks(rows, t.c, t.groups);
+    const int64_t rows = most_rows(&t), chunks = cuda_workspace_chunks(rows, t.c, t.groups);
     if (t.c * t.groups == 0)
         return 0;
     CUDA_TYPED(c->args->dtype, T, {

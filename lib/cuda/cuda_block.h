@@ -18,7 +18,7 @@
 #define WEFT_CUDA_BLOCK_H
 
 #include "cuda/cuda_type.h"
-#include "program/workspace_gpu.h"
+#include "cuda/cuda_workspace.h"
 
 #ifdef WEFT_EMULATE
 #define CUDA_MEMBER              inline

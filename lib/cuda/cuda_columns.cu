@@ -48,7 +48,7 @@ int cuda_columns_finish(struct cuda_call *c, int64_t chunks, int64_t n, float *f
 
 CUDA_FUNCTION(bias_dw) {
     const int64_t rows = n->elems / n->inner;
-    const int64_t chunks = workspace_gpu_chunks(rows, n->inner, 1);
+    const int64_t chunks = cuda_workspace_chunks(rows, n->inner, 1);
     if (n->elems == 0)
         return 0;
     CUDA_TYPED(c->args->dtype, T, {

@@ -6,7 +6,7 @@
  * sums; what they become is the business of a second kernel. How rows are cut follows from the shape
  * alone, and all sums are in the order of the rows of threads and of the chunks.
  *
- *     const int64_t chunks = workspace_gpu_chunks(rows, n, 1);
+ *     const int64_t chunks = cuda_workspace_chunks(rows, n, 1);
  *     if (launch_columns<T>(c, chunks, rows, n, 1, aligned(x), plain<T>{rows, n, x}) < 0)
  *         return -1;
  *     return cuda_columns_finish(c, chunks, n, dst, NULL);

@@ -5,7 +5,7 @@
 #include "cuda/cuda_conv.h"
 #include "cuda/cuda_convolution.h"
 
-enum { TILE = WORKSPACE_GPU_TILE, DEEP = 16, EACH = 4, SIDE = TILE / EACH };
+enum { TILE = CUDA_WORKSPACE_TILE, DEEP = 16, EACH = 4, SIDE = TILE / EACH };
 
 template <typename T> struct forward {
     struct kernel_conv s;
@@ -133,7 +133,7 @@ static int run_weights(struct cuda_call *c, const struct convolution *v) {
     const struct kernel_conv s = v->s;
     const void *x = v->from[0], *dy = v->from[1];
     const int64_t rows = s.kh * s.kw * s.cin, places = s.batch * s.oh * s.ow;
-    const int64_t parts = workspace_gpu_parts(rows, s.cout, places);
+    const int64_t parts = cuda_workspace_parts(rows, s.cout, places);
     if (rows * s.cout * places == 0)
         return 0;
     if (workspace_holds(c, parts * rows * s.cout * (int64_t)sizeof(float)) < 0)

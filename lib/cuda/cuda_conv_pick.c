@@ -7,7 +7,7 @@
  * capture is weft's, since the library may load and compile as it plans.
  *
  * Filters are transposed into the stream's workspace before cuDNN reads them, their gradients after it has
- * written them; the rest of what workspace_gpu() says is the library's.
+ * written them; the rest of what cuda_workspace_instr() says is the library's.
  *
  * Gradients of filters are wanted in floats. For operands of 16 bits cuDNN may have no engine that gives
  * them so (9.19 lists none for Hopper). Then those that round the sums once to 16 bits, as PyTorch's do,
@@ -18,7 +18,7 @@
 #include "cuda/cuda_fastest.h"
 
 #include "common/rng.h"
-#include "program/workspace_gpu.h"
+#include "cuda/cuda_workspace.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -60,7 +60,7 @@ static void keep(struct conv_picker *p, struct conv_entry *e) {
 static int64_t turned_bytes(const struct conv_key *k) {
     const struct kernel_conv *s = &k->s;
     const enum dtype type = k->pass == KERNEL_WEIGHTS ? DTYPE_f32 : (enum dtype)k->dtype;
-    return workspace_gpu_turned(s->kh * s->kw * s->cin * s->cout, dtype_size(type));
+    return cuda_workspace_turned(s->kh * s->kw * s->cin * s->cout, dtype_size(type));
 }
 
 /* 0 or -1. */
@@ -180,7 +180,7 @@ struct dnn_wish conv_wish(const struct conv_entry *e, const struct cuda_call *c)
                              .type_to = e->key.pass == KERNEL_WEIGHTS ? DTYPE_f32 : type,
                              .deterministic = c->dev->deterministic,
                              .tf32 = c->dev->tf32,
-                             .workspace_bytes = WORKSPACE_GPU_CONVOLUTION};
+                             .workspace_bytes = CUDA_WORKSPACE_CONVOLUTION};
 }
 
 /* cuDNN's plans for it; rounds: sums of filters' gradients may be rounded to 16 bits where they must. */

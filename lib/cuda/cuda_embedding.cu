@@ -86,7 +86,7 @@ CUDA_KERNEL void add_rows(int32_t rows, int64_t vocab, int64_t n, int64_t head,
     });
 }
 
-/* `rows` of them, at most workspace_gpu_sorted(). */
+/* `rows` of them, at most cuda_workspace_sorted(). */
 template <typename T>
 static void add_part(struct cuda_call *c, const struct embedding_dw_n *n, int64_t rows,
                      int64_t head, const int32_t *id, const T *dy, float *dtable) {
@@ -103,7 +103,7 @@ static void add_part(struct cuda_call *c, const struct embedding_dw_n *n, int64_
 }
 
 CUDA_FUNCTION(embedding_dw) {
-    const int64_t most = workspace_gpu_sorted(n->rows);
+    const int64_t most = cuda_workspace_sorted(n->rows);
     const bool vectors = aligned(in->dy, out->dtable);
     if (workspace_holds(c, 2 * most * (int64_t)sizeof(int32_t)) < 0)
         return -1;

@@ -30,8 +30,8 @@
 extern "C" {
 #endif
 
+#include "cuda/cuda_workspace.h"
 #include "device/device.h"
-#include "program/workspace.h"
 
 #include <stddef.h>
 
@@ -61,7 +61,7 @@ struct cuda_call {
     cudaStream_t stream;
     const struct device_args *args;
     void *workspace;         /* the stream's, on the device; what is in it is nobody's */
-    int64_t workspace_bytes; /* at least workspace_gpu() of the instruction */
+    int64_t workspace_bytes; /* at least cuda_workspace_instr() of the instruction */
     struct err *err;
 };
 

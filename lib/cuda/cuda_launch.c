@@ -52,7 +52,7 @@ int cuda_launch_pair(struct device_stream *s, const struct cuda_given *first,
     if (!cuda_pair_fits(first, second))
         return err_system(err, "%s and %s are no pair", opcode_name(first->code),
                           opcode_name(second->code));
-    if (planned < workspace_gpu(first->code, &first->n, first->args.dtype))
+    if (planned < cuda_workspace_instr(first->code, &first->n, first->args.dtype))
         return err_system(err, "%s: less workspace than it takes",
                           opcode_name(first->code));
     if (cuda_open_workspace(s, err) < 0)
@@ -101,7 +101,7 @@ static int launch(struct device_stream *s, struct cuda_call *c, enum opcode code
 int cuda_launch(struct device_stream *s, enum opcode code, const union instr_n *n,
                 const union instr_src *in, const union instr_dst *out,
                 const struct device_args *args, struct err *err) {
-    const int64_t wanted = workspace_gpu(code, n, args->dtype);
+    const int64_t wanted = cuda_workspace_instr(code, n, args->dtype);
     const int64_t planned = cuda_state_of(s->device)->workspace_bytes;
     if (wanted > planned)
         return err_system(err, "%s: %lld bytes of workspace are planned, it takes %lld",

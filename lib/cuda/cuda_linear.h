@@ -11,7 +11,7 @@ struct cuda_product cuda_linear_dx_product(const struct linear_dx_n *n, enum dty
 /* The library has as much workspace as is planned for a product, though a stream may have more: what is
  * chosen with so much in one program can be taken in any other. */
 static inline int64_t cuda_product_workspace(const struct cuda_call *c) {
-    const int64_t planned = WORKSPACE_GPU_PRODUCT;
+    const int64_t planned = CUDA_WORKSPACE_PRODUCT;
     return c->workspace_bytes < planned ? c->workspace_bytes : planned;
 }
 

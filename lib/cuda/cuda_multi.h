@@ -49,7 +49,7 @@ int cuda_multi_take(struct cuda_multi *m, struct cuda_call *c, enum opcode code,
 int cuda_multi_give(struct cuda_multi *m, struct cuda_call *c);
 
 /* cuda_optim.cu: the kernels. Of the call only the device, the stream and the workspace count, which
- * holds a double for each of WORKSPACE_GPU_SUMS blocks where squares are summed. */
+ * holds a double for each of CUDA_WORKSPACE_SUMS blocks where squares are summed. */
 int cuda_multi_launch(struct cuda_call *c, const struct cuda_multi *m);
 
 #ifdef __cplusplus

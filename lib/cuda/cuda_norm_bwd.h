@@ -59,7 +59,7 @@ template <typename N>
 static int norm_blocks(const struct cuda_call *c, const N *n, int count,
                        struct norm_blocks *b) {
     const int64_t bytes = count * n->n * (int64_t)sizeof(float);
-    b->blocks = (unsigned)workspace_gpu_norm(n->rows, n->n);
+    b->blocks = (unsigned)cuda_workspace_norm(n->rows, n->n);
     b->fits = bytes <= NORM_SHARED;
     b->shared = b->fits ? (size_t)bytes : 0;
     return workspace_holds(c, b->blocks * bytes);

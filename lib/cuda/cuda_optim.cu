@@ -85,7 +85,7 @@ CUDA_KERNEL void sum_squares(struct tensors t, double *sums) {
 
 /* How the squares are cut follows from the sizes of the tensors alone. */
 static int launch_squares(struct cuda_call *c, const struct cuda_multi *m) {
-    const struct tensors t = share_out(m, WORKSPACE_GPU_SUMS - CUDA_MULTI_MOST);
+    const struct tensors t = share_out(m, CUDA_WORKSPACE_SUMS - CUDA_MULTI_MOST);
     struct device_args args = {};
     struct cuda_call finish = *c;
     args.counts = true;

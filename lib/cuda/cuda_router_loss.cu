@@ -6,7 +6,7 @@
 
 /* A block takes up to this many tokens of a group: its warps work out their softmaxes and count their
  * choices, then its threads go down the experts. part[group][chunk][2][experts]. */
-enum { LOAD_TOKENS = WORKSPACE_GPU_TOKENS };
+enum { LOAD_TOKENS = CUDA_WORKSPACE_TOKENS };
 
 template <typename T>
 CUDA_KERNEL void load_tokens(int64_t tokens, int64_t experts, int64_t choices,
@@ -56,7 +56,7 @@ CUDA_KERNEL void load_finish(int64_t n, int64_t chunks, int64_t experts, int64_t
 }
 
 CUDA_FUNCTION(expert_load) {
-    const int64_t chunks = workspace_gpu_token_chunks(n->tokens),
+    const int64_t chunks = cuda_workspace_token_chunks(n->tokens),
                   all = 2 * n->groups * n->experts;
     const int64_t counts = n->experts * (int64_t)sizeof(int);
     if (all * chunks == 0)

@@ -16,7 +16,7 @@
 /* Blocks for n > 0 tasks, of which a block takes `each` at least, that leave a sum each; 0, with the error
  * set, where the workspace does not hold them. */
 static inline unsigned cuda_sum_blocks(const struct cuda_call *c, int64_t n, int64_t each) {
-    const unsigned blocks = blocks_up_to(n, each, WORKSPACE_GPU_SUMS);
+    const unsigned blocks = blocks_up_to(n, each, CUDA_WORKSPACE_SUMS);
     return workspace_holds(c, blocks * (int64_t)sizeof(double)) < 0 ? 0 : blocks;
 }
 

@@ -13,8 +13,8 @@
 #ifndef WEFT_KERNEL_H
 #define WEFT_KERNEL_H
 
+#include "device/cpu_workspace.h"
 #include "program/halo.h"
-#include "program/workspace.h"
 
 #include "common/dtype.h"
 #include "common/err.h"
@@ -24,7 +24,7 @@
 
 /* Sets the threads this process uses (its share of the cores) and makes the scratch.
  * The scratch is at most KERNEL_SCRATCH_BYTES per thread. Returns 0 or -1. */
-enum { KERNEL_SCRATCH_BYTES = WORKSPACE_SCRATCH };
+enum { KERNEL_SCRATCH_BYTES = CPU_WORKSPACE_SCRATCH };
 int kernel_init(int threads, struct err *err);
 void kernel_release(void);
 const char *kernel_gemm_library(void); /* "oneDNN 2.6.3", "OpenBLAS 0.3.21", "reference" */

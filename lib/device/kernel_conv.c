@@ -100,8 +100,15 @@ enum { LEAST_CHANNELS = 64 };
 void kernel_conv_dx(const struct kernel_conv *s, const T *dy, const T *w, T *dx) {
     const bool wide = s->cin >= LEAST_CHANNELS && s->cout >= LEAST_CHANNELS;
     if (wide && is_product(s) &&
-        kernel_blas_half(TYPE, false, true, s->batch * s->oh * s->ow, s->cin, s->cout, dy,
-                         s->cout, w, s->cout, 0, NULL, TYPE, dx, s->cin))
+        kernel_blas_half(&(struct kernel_product){.m = s->batch * s->oh * s->ow,
+                                                  .n = s->cin,
+                                                  .k = s->cout,
+                                                  .type = TYPE,
+                                                  .a = {dy, s->cout, false},
+                                                  .b = {w, s->cout, true},
+                                                  .type_c = TYPE,
+                                                  .c = dx,
+                                                  .ldc = s->cin}))
         return;
     if (kernel_conv_library(KERNEL_DATA, s, TYPE, dx, w, dy))
         return;
@@ -128,8 +135,16 @@ static void weights_place(const struct kernel_conv *s, int64_t place, int64_t fi
 /* Threads take input channels of their own. */
 void kernel_conv_dw(const struct kernel_conv *s, const T *x, const T *dy, float *dw) {
     if (is_product(s) &&
-        kernel_blas_half(TYPE, true, false, s->cin, s->cout, s->batch * s->oh * s->ow, x,
-                         s->cin, dy, s->cout, 1, NULL, DTYPE_f32, dw, s->cout))
+        kernel_blas_half(&(struct kernel_product){.m = s->cin,
+                                                  .n = s->cout,
+                                                  .k = s->batch * s->oh * s->ow,
+                                                  .type = TYPE,
+                                                  .a = {x, s->cin, true},
+                                                  .b = {dy, s->cout, false},
+                                                  .beta = 1,
+                                                  .type_c = DTYPE_f32,
+                                                  .c = dw,
+                                                  .ldc = s->cout}))
         return;
     if (kernel_conv_library(KERNEL_WEIGHTS, s, TYPE, x, dw, dy))
         return;

@@ -12,15 +12,26 @@ static void scale_block(int64_t m, int64_t n, float beta, float *c, int64_t ldc)
             c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
 }
 
+static void product_of_floats(const struct kernel_product *p) {
+    if (p->m == 0 || p->n == 0)
+        return;
+    if (p->k == 0)
+        scale_block(p->m, p->n, p->beta, p->c, p->ldc);
+    else
+        kernel_blas_gemm(p);
+}
+
 void kernel_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a,
                  int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                  int64_t ldc) {
-    if (m == 0 || n == 0)
-        return;
-    if (k == 0)
-        scale_block(m, n, beta, c, ldc);
-    else
-        kernel_blas_gemm(ta, tb, m, n, k, a, lda, b, ldb, beta, c, ldc);
+    product_of_floats(&(struct kernel_product){.m = m,
+                                               .n = n,
+                                               .k = k,
+                                               .a = {a, lda, ta},
+                                               .b = {b, ldb, tb},
+                                               .beta = beta,
+                                               .c = c,
+                                               .ldc = ldc});
 }
 
 /* ---- elements of 16 bits by blocks of floats ---------------------------------------------- */
@@ -48,62 +59,59 @@ static void narrow_block(enum dtype type, int64_t rows, int64_t columns, const f
         kernel_narrow(columns, type, from + i * columns, (char *)to + i * stride * bytes);
 }
 
-/* What does not change from block to block. */
-struct product {
-    enum dtype type, type_c;
-    bool ta, tb;
-    int64_t k, lda, ldb, ldc;
-    const char *a, *b;
-    char *c;
-    float beta;
-};
+/* Element (i, j) of an operand. */
+static const char *element(const struct kernel_operand *x, enum dtype type, int64_t i,
+                           int64_t j) {
+    return (const char *)x->p +
+           dtype_size(type) * (x->turned ? j * x->ld + i : i * x->ld + j);
+}
 
-/* Element (i, j) of op(X). */
-static const char *element(const char *x, enum dtype type, bool transposed, int64_t ld,
-                           int64_t i, int64_t j) {
-    return x + dtype_size(type) * (transposed ? j * ld + i : i * ld + j);
+/* The block [rows, columns] of an operand at (i, j), as one of floats in scratch. */
+static struct kernel_operand block_of(const struct kernel_operand *x, enum dtype type,
+                                      const int64_t at[2], const int64_t size[2],
+                                      float *scratch) {
+    const int64_t rows = size[x->turned], columns = size[!x->turned];
+    widen_block(type, rows, columns, element(x, type, at[0], at[1]), x->ld, scratch);
+    return (struct kernel_operand){scratch, columns, x->turned};
 }
 
 /* The block of C at (i, j), m by n. */
-static void product_block(const struct product *p, int64_t i, int64_t j, int64_t m,
+static void product_block(const struct kernel_product *p, int64_t i, int64_t j, int64_t m,
                           int64_t n) {
     float *a = kernel_scratch(0), *b = a + ROWS * DEPTH, *c = b + DEPTH * COLUMNS;
-    char *at = p->c + dtype_size(p->type_c) * (i * p->ldc + j);
+    char *at = (char *)p->c + dtype_size(p->type_c) * (i * p->ldc + j);
     if (p->beta != 0)
         widen_block(p->type_c, m, n, at, p->ldc, c);
     for (int64_t l = 0; l < p->k; l += DEPTH) {
-        const int64_t k = least(DEPTH, p->k - l), ra = p->ta ? k : m, ca = p->ta ? m : k;
-        const int64_t rb = p->tb ? n : k, cb = p->tb ? k : n;
-        widen_block(p->type, ra, ca, element(p->a, p->type, p->ta, p->lda, i, l), p->lda,
-                    a);
-        widen_block(p->type, rb, cb, element(p->b, p->type, p->tb, p->ldb, l, j), p->ldb,
-                    b);
-        kernel_blas_gemm(p->ta, p->tb, m, n, k, a, ca, b, cb, l ? 1 : p->beta, c, n);
+        const int64_t k = least(DEPTH, p->k - l);
+        kernel_blas_gemm(&(struct kernel_product){
+            .m = m,
+            .n = n,
+            .k = k,
+            .a = block_of(&p->a, p->type, (int64_t[]){i, l}, (int64_t[]){m, k}, a),
+            .b = block_of(&p->b, p->type, (int64_t[]){l, j}, (int64_t[]){k, n}, b),
+            .beta = l ? 1 : p->beta,
+            .c = c,
+            .ldc = n});
     }
     narrow_block(p->type_c, m, n, c, at, p->ldc);
 }
 
-static void product_by_blocks(const struct product *p, int64_t m, int64_t n) {
-    for (int64_t i = 0; i < m; i += ROWS)
-        for (int64_t j = 0; j < n; j += COLUMNS)
-            product_block(p, i, j, least(ROWS, m - i), least(COLUMNS, n - j));
+static void product_by_blocks(const struct kernel_product *p) {
+    for (int64_t i = 0; i < p->m; i += ROWS)
+        for (int64_t j = 0; j < p->n; j += COLUMNS)
+            product_block(p, i, j, least(ROWS, p->m - i), least(COLUMNS, p->n - j));
 }
 
-void kernel_product(enum dtype type, bool ta, bool tb, int64_t m, int64_t n, int64_t k,
-                    const void *a, int64_t lda, const void *b, int64_t ldb, float beta,
-                    enum dtype type_c, void *c, int64_t ldc) {
-    if (type == DTYPE_f32) {
-        kernel_gemm(ta, tb, m, n, k, a, lda, b, ldb, beta, c, ldc);
+void kernel_product(const struct kernel_product *p) {
+    if (p->type == DTYPE_f32)
+        product_of_floats(p);
+    else if (p->k > 0 && p->m > 0 && p->n > 0 && kernel_blas_half(p))
         return;
-    }
-    if (k > 0 && m > 0 && n > 0 &&
-        kernel_blas_half(type, ta, tb, m, n, k, a, lda, b, ldb, beta, NULL, type_c, c, ldc))
-        return;
-    if (k == 0 && beta == 0)
-        for (int64_t i = 0; i < m; i++)
-            memset((char *)c + i * ldc * dtype_size(type_c), 0,
-                   (size_t)(n * dtype_size(type_c)));
-    else if (k > 0)
-        product_by_blocks(
-            &(struct product){type, type_c, ta, tb, k, lda, ldb, ldc, a, b, c, beta}, m, n);
+    else if (p->k > 0)
+        product_by_blocks(p);
+    else if (p->beta == 0)
+        for (int64_t i = 0; i < p->m; i++)
+            memset((char *)p->c + i * p->ldc * dtype_size(p->type_c), 0,
+                   (size_t)(p->n * dtype_size(p->type_c)));
 }

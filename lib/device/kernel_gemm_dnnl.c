@@ -69,11 +69,9 @@ const char *kernel_blas_name(void) {
     return name;
 }
 
-static void sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a,
-                  int64_t lda, const float *b, int64_t ldb, float beta, float *c,
-                  int64_t ldc) {
-    must(dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb, beta, c,
-                    ldc));
+static void sgemm(const struct kernel_product *p) {
+    must(dnnl_sgemm(p->a.turned ? 'T' : 'N', p->b.turned ? 'T' : 'N', p->m, p->n, p->k,
+                    1.0f, p->a.p, p->a.ld, p->b.p, p->b.ld, p->beta, p->c, p->ldc));
 }
 
 /* The gradient of a matrix: a long sum, over the rows of both operands, into a result that caches
@@ -81,13 +79,18 @@ static void sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float
  * being read and written for every piece. */
 enum { PIECE = 512, RESULT_ELEMENTS = 1 << 20 };
 
-void kernel_blas_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a,
-                      int64_t lda, const float *b, int64_t ldb, float beta, float *c,
-                      int64_t ldc) {
-    if (ta && !tb && m * n <= RESULT_ELEMENTS)
-        for (; k >= 2 * PIECE; k -= PIECE, a += PIECE * lda, b += PIECE * ldb, beta = 1)
-            sgemm(ta, tb, m, n, PIECE, a, lda, b, ldb, beta, c, ldc);
-    sgemm(ta, tb, m, n, k, a, lda, b, ldb, beta, c, ldc);
+void kernel_blas_gemm(const struct kernel_product *p) {
+    struct kernel_product rest = *p, piece = *p;
+    const float *a = p->a.p, *b = p->b.p;
+    piece.k = PIECE;
+    if (p->a.turned && !p->b.turned && p->m * p->n <= RESULT_ELEMENTS)
+        for (; rest.k >= 2 * PIECE; rest.k -= PIECE) {
+            piece.a.p = a, piece.b.p = b, piece.beta = rest.beta;
+            sgemm(&piece);
+            a += PIECE * p->a.ld, b += PIECE * p->b.ld, rest.beta = 1;
+        }
+    rest.a.p = a, rest.b.p = b;
+    sgemm(&rest);
 }
 
 /* ---- bf16 ----------------------------------------------------------------------------------- */
@@ -194,46 +197,57 @@ enum { PACK_ROWS = 512, PACK_BYTES = 8 << 20, PACK_BYTES_TURNED = 4 << 20 };
  * Pieces of it are, and their products are added as floats in scratch, for as many rows as fit there. */
 enum { LONG_COLUMNS = 1024, LONG_ROWS = 1024, LONG_PIECE_BYTES = 2 << 20 };
 
-static void long_sum(int64_t m, int64_t n, int64_t k, const bf16 *a, int64_t lda,
-                     const bf16 *b, int64_t ldb, bf16 *c, int64_t ldc) {
-    const int64_t most = KERNEL_SCRATCH_BYTES / (int64_t)sizeof(float) / n;
+static void long_sum(const struct kernel_product *p) {
+    const int64_t n = p->n, most = KERNEL_SCRATCH_BYTES / (int64_t)sizeof(float) / n;
     const int64_t piece = (LONG_PIECE_BYTES / 2 / n) & ~(int64_t)31;
+    const bf16 *a = p->a.p, *b = p->b.p;
+    bf16 *c = p->c;
     float *sum = kernel_scratch(0);
-    for (int64_t i = 0; i < m; i += most) {
-        const int64_t rows = m - i < most ? m - i : most;
-        for (int64_t l = 0; l < k; l += piece) {
-            const int64_t part = k - l < piece ? k - l : piece;
+    for (int64_t i = 0; i < p->m; i += most) {
+        const int64_t rows = p->m - i < most ? p->m - i : most;
+        for (int64_t l = 0; l < p->k; l += piece) {
+            const int64_t part = p->k - l < piece ? p->k - l : piece;
             const struct product_shape s = {.m = rows,
                                             .n = n,
                                             .k = part,
-                                            .lda = lda,
-                                            .ldb = ldb,
+                                            .lda = p->a.ld,
+                                            .ldb = p->b.ld,
                                             .ldc = n,
                                             .add = l > 0,
                                             .packs = true,
                                             .type_c = DTYPE_f32};
-            multiply(&s, a + i * lda + l, b + l * ldb, NULL, sum);
+            multiply(&s, a + i * p->a.ld + l, b + l * p->b.ld, NULL, sum);
         }
         for (int64_t r = 0; r < rows; r++)
-            kernel_narrow(n, DTYPE_bf16, sum + r * n, c + (i + r) * ldc);
+            kernel_narrow(n, DTYPE_bf16, sum + r * n, c + (i + r) * p->ldc);
     }
 }
 
-bool kernel_blas_half(enum dtype type, bool ta, bool tb, int64_t m, int64_t n, int64_t k,
-                      const void *a, int64_t lda, const void *b, int64_t ldb, float beta,
-                      const void *bias, enum dtype type_c, void *c, int64_t ldc) {
-    if (type != DTYPE_bf16 || !state.has_bf16)
+bool kernel_blas_half(const struct kernel_product *p) {
+    if (p->type != DTYPE_bf16 || !state.has_bf16)
         return false;
-    if (!ta && !tb && !bias && beta == 0 && type_c == DTYPE_bf16 && n <= LONG_COLUMNS &&
-        m >= LONG_ROWS && 2 * n * k > PACK_BYTES) {
-        long_sum(m, n, k, a, lda, b, ldb, c, ldc);
+    const bool plain = !p->a.turned && !p->b.turned && !p->bias && p->beta == 0;
+    const int64_t bytes = 2 * p->n * p->k; /* of B */
+    if (plain && p->type_c == DTYPE_bf16 && p->n <= LONG_COLUMNS && p->m >= LONG_ROWS &&
+        bytes > PACK_BYTES) {
+        long_sum(p);
         return true;
     }
-    const bool packs =
-        !ta && m >= PACK_ROWS && 2 * n * k <= (tb ? PACK_BYTES_TURNED : PACK_BYTES);
-    multiply(&(struct product_shape){m, n, k, lda, ldb, ldc, ta, tb, beta != 0,
-                                     bias != NULL, packs, type_c},
-             a, b, bias, c);
+    const bool packs = !p->a.turned && p->m >= PACK_ROWS &&
+                       bytes <= (p->b.turned ? PACK_BYTES_TURNED : PACK_BYTES);
+    multiply(&(struct product_shape){.m = p->m,
+                                     .n = p->n,
+                                     .k = p->k,
+                                     .lda = p->a.ld,
+                                     .ldb = p->b.ld,
+                                     .ldc = p->ldc,
+                                     .ta = p->a.turned,
+                                     .tb = p->b.turned,
+                                     .add = p->beta != 0,
+                                     .bias = p->bias != NULL,
+                                     .packs = packs,
+                                     .type_c = p->type_c},
+             p->a.p, p->b.p, p->bias, p->c);
     return true;
 }
 

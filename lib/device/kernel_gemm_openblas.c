@@ -23,12 +23,11 @@ const char *kernel_blas_name(void) {
     return name;
 }
 
-void kernel_blas_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a,
-                      int64_t lda, const float *b, int64_t ldb, float beta, float *c,
-                      int64_t ldc) {
-    cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans,
-                tb ? CblasTrans : CblasNoTrans, (blasint)m, (blasint)n, (blasint)k, 1.0f, a,
-                (blasint)lda, b, (blasint)ldb, beta, c, (blasint)ldc);
+void kernel_blas_gemm(const struct kernel_product *p) {
+    cblas_sgemm(CblasRowMajor, p->a.turned ? CblasTrans : CblasNoTrans,
+                p->b.turned ? CblasTrans : CblasNoTrans, (blasint)p->m, (blasint)p->n,
+                (blasint)p->k, 1.0f, p->a.p, (blasint)p->a.ld, p->b.p, (blasint)p->b.ld,
+                p->beta, p->c, (blasint)p->ldc);
 }
 
 #endif

@@ -42,14 +42,14 @@ static void product_row(int64_t n, int64_t k, const float *a, int64_t a_step,
     }
 }
 
-void kernel_blas_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a,
-                      int64_t lda, const float *b, int64_t ldb, float beta, float *c,
-                      int64_t ldc) {
-    const int64_t a_row = ta ? 1 : lda, a_step = ta ? lda : 1;
-    const struct operand op_b = {b, tb ? 1 : ldb, tb ? ldb : 1};
-    KERNEL_SPLIT(m, 1, m * n * k / 8, {
+void kernel_blas_gemm(const struct kernel_product *p) {
+    const float *a = p->a.p;
+    float *c = p->c;
+    const int64_t a_row = p->a.turned ? 1 : p->a.ld, a_step = p->a.turned ? p->a.ld : 1;
+    const struct operand b = {p->b.p, p->b.turned ? 1 : p->b.ld, p->b.turned ? p->b.ld : 1};
+    KERNEL_SPLIT(p->m, 1, p->m * p->n * p->k / 8, {
         for (int64_t i = first; i < end; i++)
-            product_row(n, k, a + i * a_row, a_step, op_b, beta, c + i * ldc);
+            product_row(p->n, p->k, a + i * a_row, a_step, b, p->beta, c + i * p->ldc);
     });
 }
 

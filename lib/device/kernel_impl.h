@@ -82,11 +82,24 @@ static inline int64_t kernel_cut(int64_t n, int64_t unit, int part, int parts) {
 /* dst[j] += sum over rows of x[row, j], j in 0..n-1, threads over the columns. */
 void kernel_column_sums(int64_t rows, int64_t n, const T *x, float *dst);
 
-/* C = op(A) op(B) + beta C as kernel_gemm, beta 0 or 1; the elements of A and B have one type, those
- * of C that or f32. */
-void kernel_product(enum dtype type, bool ta, bool tb, int64_t m, int64_t n, int64_t k,
-                    const void *a, int64_t lda, const void *b, int64_t ldb, float beta,
-                    enum dtype type_c, void *c, int64_t ldc);
+/* A product of matrices: C[m, n] = A[m, k] B[k, n] + beta C, plus bias[n] in every row. */
+struct kernel_operand {
+    const void *p;
+    int64_t ld;  /* elements from one row that lies in memory to the next */
+    bool turned; /* what lies there is the transpose */
+};
+struct kernel_product {
+    int64_t m, n, k;
+    enum dtype type; /* of the elements of A, B and the bias */
+    struct kernel_operand a, b;
+    const void *bias;  /* NULL: none */
+    float beta;        /* 0: C is not read */
+    enum dtype type_c; /* that of A and B, or f32 */
+    void *c;
+    int64_t ldc;
+};
+/* Without a bias, beta 0 or 1. */
+void kernel_product(const struct kernel_product *p);
 
 /* ---- the matrix product's library: one of kernel_gemm_{dnnl,openblas,reference}.c */
 
@@ -112,15 +125,10 @@ bool kernel_conv_library(enum kernel_pass pass, const struct kernel_conv *s,
                          enum dtype type, const void *x, const void *w, const void *y);
 void kernel_conv_release(void); /* what it keeps */
 const char *kernel_blas_name(void);
-/* kernel_gemm with m, n, k > 0. */
-void kernel_blas_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a,
-                      int64_t lda, const float *b, int64_t ldb, float beta, float *c,
-                      int64_t ldc);
-/* The same of matrices with elements of 16 bits, C of the same type or f32, plus bias[n] of the type of A
- * and B in every row (NULL: none); false if the library has no product of them that is faster than
- * that of floats. */
-bool kernel_blas_half(enum dtype type, bool ta, bool tb, int64_t m, int64_t n, int64_t k,
-                      const void *a, int64_t lda, const void *b, int64_t ldb, float beta,
-                      const void *bias, enum dtype type_c, void *c, int64_t ldc);
+/* A product of floats without a bias, with m, n, k > 0. */
+void kernel_blas_gemm(const struct kernel_product *p);
+/* The same of matrices with elements of 16 bits, and with a bias; false if the library has no product
+ * of them that is faster than that of floats. */
+bool kernel_blas_half(const struct kernel_product *p);
 
 #endif

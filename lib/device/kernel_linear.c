@@ -14,27 +14,51 @@ static void fill_rows(int64_t rows, int64_t n, const T *bias, T *y) {
 
 void kernel_linear(int64_t m, int64_t n, int64_t k, const T *x, const T *w, bool wt,
                    const T *bias, T *y) {
-    if (bias && m > 0 && n > 0 && k > 0 &&
-        kernel_blas_half(TYPE, false, wt, m, n, k, x, k, w, wt ? k : n, 0, bias, TYPE, y,
-                         n))
+    struct kernel_product p = {.m = m,
+                               .n = n,
+                               .k = k,
+                               .type = TYPE,
+                               .a = {x, k, false},
+                               .b = {w, wt ? k : n, wt},
+                               .bias = bias,
+                               .type_c = TYPE,
+                               .c = y,
+                               .ldc = n};
+    if (bias && m > 0 && n > 0 && k > 0 && kernel_blas_half(&p))
         return;
     if (bias)
         KERNEL_SPLIT(m, 1, m * n, fill_rows(end - first, n, bias, y + first * n));
-    kernel_product(TYPE, false, wt, m, n, k, x, k, w, wt ? k : n, bias ? 1.0f : 0.0f, TYPE,
-                   y, n);
+    p.bias = NULL;
+    p.beta = bias ? 1 : 0;
+    kernel_product(&p);
 }
 
 void kernel_linear_dx(int64_t m, int64_t n, int64_t k, const T *dy, const T *w, bool wt,
                       T *dx) {
-    kernel_product(TYPE, false, !wt, m, k, n, dy, n, w, wt ? k : n, 0.0f, TYPE, dx, k);
+    kernel_product(&(struct kernel_product){.m = m,
+                                            .n = k,
+                                            .k = n,
+                                            .type = TYPE,
+                                            .a = {dy, n, false},
+                                            .b = {w, wt ? k : n, !wt},
+                                            .type_c = TYPE,
+                                            .c = dx,
+                                            .ldc = k});
 }
 
+/* dw[k, n] of x and dy, or its transpose of dy and x: the first is turned. */
 void kernel_linear_dw(int64_t m, int64_t n, int64_t k, const T *x, const T *dy, bool wt,
                       float beta, float *dw, float *db) {
-    if (wt)
-        kernel_product(TYPE, true, false, n, k, m, dy, n, x, k, beta, DTYPE_f32, dw, k);
-    else
-        kernel_product(TYPE, true, false, k, n, m, x, k, dy, n, beta, DTYPE_f32, dw, n);
+    kernel_product(&(struct kernel_product){.m = wt ? n : k,
+                                            .n = wt ? k : n,
+                                            .k = m,
+                                            .type = TYPE,
+                                            .a = {wt ? dy : x, wt ? n : k, true},
+                                            .b = {wt ? x : dy, wt ? k : n, false},
+                                            .beta = beta,
+                                            .type_c = DTYPE_f32,
+                                            .c = dw,
+                                            .ldc = wt ? k : n});
     if (db)
         kernel_column_sums(m, n, dy, db);
 }

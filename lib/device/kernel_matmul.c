@@ -15,35 +15,66 @@ static int64_t leading(const struct matrix *m, int64_t rows, int64_t columns) {
     return step > run ? step : run;
 }
 
-/* y = a b + beta y; where the rows of y are neighbours, y^T = b^T a^T. */
-static void product(const struct matrices *s, int64_t m, int64_t n, int64_t k, const T *a,
-                    const T *b, float beta, enum dtype type_y, void *y) {
-    bool ta = transposed(&s->a), tb = transposed(&s->b);
-    int64_t lda = leading(&s->a, m, k), ldb = leading(&s->b, k, n);
-    int64_t ldy = leading(&s->y, m, n);
-    if (transposed(&s->y))
-        kernel_product(TYPE, !tb, !ta, n, m, k, b, ldb, a, lda, beta, type_y, y, ldy);
-    else
-        kernel_product(TYPE, ta, tb, m, n, k, a, lda, b, ldb, beta, type_y, y, ldy);
+/* The matrix of rows by columns. */
+static struct kernel_operand operand(const struct matrix *m, int64_t rows, int64_t columns,
+                                     const T *p) {
+    return (struct kernel_operand){p, leading(m, rows, columns), transposed(m)};
 }
 
-static void products(const struct matmul_n *n, const struct matrices *s, const T *a,
-                     const T *b, bool adds, enum dtype type_y, char *y) {
+static struct kernel_operand turned(struct kernel_operand x) {
+    x.turned = !x.turned;
+    return x;
+}
+
+/* What is alike in all products of an instruction. */
+struct products {
+    int64_t m, n, k;
+    const struct matrices *s;
+    enum dtype type_y;
+};
+
+/* y = a b + beta y; where the rows of y are neighbours, y^T = b^T a^T. */
+static void product(const struct products *of, const T *a, const T *b, float beta,
+                    void *y) {
+    const struct matrices *s = of->s;
+    struct kernel_product p = {.m = of->m,
+                               .n = of->n,
+                               .k = of->k,
+                               .type = TYPE,
+                               .a = operand(&s->a, of->m, of->k, a),
+                               .b = operand(&s->b, of->k, of->n, b),
+                               .beta = beta,
+                               .type_c = of->type_y,
+                               .c = y,
+                               .ldc = leading(&s->y, of->m, of->n)};
+    if (transposed(&s->y)) {
+        const struct kernel_operand first = p.a;
+        p.m = of->n, p.n = of->m;
+        p.a = turned(p.b), p.b = turned(first);
+    }
+    kernel_product(&p);
+}
+
+static void products(const struct matmul_n *n, const struct products *of, const T *a,
+                     const T *b, bool adds, char *y) {
+    const struct matrices *s = of->s;
     for (int64_t o = 0; o < n->outer; o++)
         for (int64_t i = 0; i < n->inner; i++) {
             /* several may be summed in one place */
-            const bool again = (o && !s->y.outer) || (i && !s->y.inner);
-            product(s, n->m, n->n, n->k, a + o * s->a.outer + i * s->a.inner,
-                    b + o * s->b.outer + i * s->b.inner, adds || again ? 1 : 0, type_y,
-                    y + (o * s->y.outer + i * s->y.inner) * dtype_size(type_y));
+            const bool summed = (o && !s->y.outer) || (i && !s->y.inner);
+            product(of, a + o * s->a.outer + i * s->a.inner,
+                    b + o * s->b.outer + i * s->b.inner, adds || summed ? 1 : 0,
+                    y + (o * s->y.outer + i * s->y.inner) * dtype_size(of->type_y));
         }
 }
 
 CPU_FUNCTION(matmul) {
-    products(n, a->matrices, in->a, in->b, false, TYPE, out->y);
+    const struct products of = {n->m, n->n, n->k, a->matrices, TYPE};
+    products(n, &of, in->a, in->b, false, out->y);
 }
 
 CPU_FUNCTION(matmul_dw) {
     const struct matmul_n shape = {n->outer, n->inner, n->m, n->n, n->k, 0};
-    products(&shape, a->matrices, in->a, in->b, !a->fresh, DTYPE_f32, out->y);
+    const struct products of = {n->m, n->n, n->k, a->matrices, DTYPE_f32};
+    products(&shape, &of, in->a, in->b, !a->fresh, out->y);
 }

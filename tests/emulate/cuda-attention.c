@@ -5,9 +5,9 @@
  * sort of form one. */
 #include "../unit/tap.h"
 #include "cuda/cuda_impl.h"
+#include "cuda/cuda_workspace_attention.h"
 #include "device/attention.h"
 #include "emulate.h"
-#include "program/workspace_attention.h"
 #include "watch.h"
 
 #include <math.h>
@@ -248,7 +248,8 @@ static void on_gpu(const struct data *d, int part, bool more, bool backward) {
     struct step s = begin(d, part);
     struct err err = {0};
     const int64_t bytes =
-        workspace_attention(d->x.batch, d->x.heads, d->x.seq, d->x.buckets, backward).total;
+        cuda_workspace_attention(d->x.batch, d->x.heads, d->x.seq, d->x.buckets, backward)
+            .total;
     struct cuda_call c = {.dev = &dev,
                           .args = &s.args,
                           .workspace = bytes_of(bytes),

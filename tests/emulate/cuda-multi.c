@@ -5,9 +5,9 @@
 #include "common/mem.h"
 #include "common/rng.h"
 #include "cuda/cuda_multi.h"
+#include "cuda/cuda_workspace.h"
 #include "device/cpu.h"
 #include "emulate.h"
-#include "program/workspace_gpu.h"
 #include "watch.h"
 
 #include <math.h>
@@ -124,8 +124,8 @@ static int64_t different(const struct state *s, enum dtype dtype) {
 }
 
 static void test_step(uint64_t seed, enum dtype dtype) {
-    const int64_t workspace_bytes = WORKSPACE_GPU_SUMS * (int64_t)sizeof(double);
-    void *workspace = mem_array(WORKSPACE_GPU_SUMS, sizeof(double));
+    const int64_t workspace_bytes = CUDA_WORKSPACE_SUMS * (int64_t)sizeof(double);
+    void *workspace = mem_array(CUDA_WORKSPACE_SUMS, sizeof(double));
     struct state cpu, gpu;
     struct cuda_device dev = {.arch = 80};
     struct cuda_multi together = {.count = 0};

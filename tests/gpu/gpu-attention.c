@@ -5,7 +5,7 @@
  * does not count). Without a GPU it says so. */
 #include "../unit/tap.h"
 #include "common/rng.h"
-#include "program/workspace_attention.h"
+#include "cuda/cuda_workspace_attention.h"
 #include "side.h"
 
 #include <math.h>
@@ -84,7 +84,7 @@ static int fill(struct side *s, const struct form *x, int tensor) {
 static int open_side(struct side *s, const char *which, const struct form *x,
                      enum dtype dtype) {
     const int64_t room =
-        workspace_attention(x->batch, x->heads, x->seq, x->buckets, true).total;
+        cuda_workspace_attention(x->batch, x->heads, x->seq, x->buckets, true).total;
     *s = (struct side){
         .cuda = cuda_backend(&(struct cuda_options){
             .workspace_bytes = room, .tf32 = !strcmp(which, "tf32"), .attention = which}),

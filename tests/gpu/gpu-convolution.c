@@ -4,7 +4,7 @@
  * unasked, as JSON lines. Without a GPU it says so. */
 #include "../unit/tap.h"
 #include "common/rng.h"
-#include "program/workspace.h"
+#include "cuda/cuda_workspace.h"
 #include "side.h"
 
 #include <math.h>
@@ -76,7 +76,7 @@ static int open_side(struct side *s, const char *which, const struct form *f,
     *s = (struct side){.args = {.dtype = dtype}, .n = numbers(f)};
     int64_t room = 0;
     for (int k = 0; k < PASSES; k++) {
-        const int64_t bytes = workspace_gpu(passes[k].code, &s->n, dtype);
+        const int64_t bytes = cuda_workspace_instr(passes[k].code, &s->n, dtype);
         room = bytes > room ? bytes : room;
     }
     s->cuda = cuda_backend(&(struct cuda_options){

@@ -2,8 +2,8 @@
  * those of weights: on a GPU, in one and one by one, as on the CPU (1e-5 for f32, 2e-2 for bf16, 4e-3 for f16).
  * With "bench" it prints how fast each way is on layers of GPT-2, as JSON lines. Without a GPU it says so. */
 #include "../unit/tap.h"
+#include "cuda/cuda_workspace.h"
 #include "given.h"
-#include "program/workspace.h"
 #include "side.h"
 
 static struct err err;

@@ -6,8 +6,8 @@
  * What is compared is rounded to the type of the instruction on both sides: 1e-5 for f32,
  * 2e-2 for bf16 and 4e-3 for f16, of a number and the root of the mean square of its tensor. */
 #include "../unit/tap.h"
+#include "cuda/cuda_workspace.h"
 #include "given.h"
-#include "program/workspace.h"
 
 static const enum dtype types[] = {DTYPE_f32, DTYPE_bf16, DTYPE_f16};
 static struct given_at at;

@@ -4,7 +4,7 @@
  * Where the library is missing it says so. */
 #include "../unit/tap.h"
 #include "cuda/cuda_dnn_impl.h"
-#include "program/workspace_gpu.h"
+#include "cuda/cuda_workspace.h"
 
 #include <string.h>
 
@@ -79,7 +79,7 @@ static void test_shape(const struct dnn *d, const char *gpu, const struct kernel
                                       .type = type,
                                       .type_to = type,
                                       .deterministic = k == 1,
-                                      .workspace_bytes = WORKSPACE_GPU_CONVOLUTION};
+                                      .workspace_bytes = CUDA_WORKSPACE_CONVOLUTION};
         struct dnn_plans plans = {.n = 0};
         n[k] = dnn_plan(d, &wish, DNN_PLANS, &plans);
         for (int i = 0; i < n[k]; i++)

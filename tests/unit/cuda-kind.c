@@ -2,7 +2,7 @@
  * there, and the workspace that a program plans. */
 #include "cuda/cuda.h"
 
-#include "program/workspace.h"
+#include "cuda/cuda_workspace.h"
 #include "tap.h"
 
 #include <stdlib.h>
@@ -61,9 +61,9 @@ static void test_none(void) {
 
 static void test_workspace(void) {
     const union instr_n n = {.linear = {.m = 8, .n = 8, .k = 8}};
-    ok(workspace_gpu(I_linear, &n, DTYPE_bf16) == WORKSPACE_GPU_PRODUCT,
+    ok(cuda_workspace_instr(I_linear, &n, DTYPE_bf16) == CUDA_WORKSPACE_PRODUCT,
        "a product takes what the library may");
-    ok(workspace_gpu(I_add, &(union instr_n){.add = {.elems = 8}}, DTYPE_f32) == 0,
+    ok(cuda_workspace_instr(I_add, &(union instr_n){.add = {.elems = 8}}, DTYPE_f32) == 0,
        "a sum takes none");
 }
 

@@ -187,7 +187,7 @@ static void check_workspace(int threads) {
         for (int half = 0; half < 2; half++) {
             const enum dtype dtype = half ? DTYPE_bf16 : DTYPE_f32;
             const int64_t bytes = kernel_conv_bytes(&s, dtype);
-            const int64_t bound = workspace_convolution(n, dtype, threads);
+            const int64_t bound = cpu_workspace_convolution(n, dtype, threads);
             ok(bytes <= bound, "%d threads, shape %d in %s: %.2f MB of at most %.2f",
                threads, (int)i, dtype_name(dtype), 1e-6 * (double)bytes,
                1e-6 * (double)bound);

@@ -90,12 +90,20 @@ static void check_product(bool ta, bool tb, int64_t m, int64_t n, int64_t k) {
     struct numbers a = numbers((ta ? k : m) * lda, 1, 1),
                    b = numbers((tb ? n : k) * ldb, 1, 2), c = numbers(m * ldc, 1, 3);
     float *want = copy(m * ldc, c.wide), *got = copy(m * ldc, c.wide);
-    kernel_product(DTYPE_f32, ta, tb, m, n, k, a.wide, lda, b.wide, ldb, 1, DTYPE_f32, want,
-                   ldc);
-    kernel_product(DTYPE_bf16, ta, tb, m, n, k, a.half, lda, b.half, ldb, 1, DTYPE_f32, got,
-                   ldc);
-    kernel_product(DTYPE_bf16, ta, tb, m, n, k, a.half, lda, b.half, ldb, 1, DTYPE_bf16,
-                   c.half, ldc);
+    struct kernel_product p = {.m = m,
+                               .n = n,
+                               .k = k,
+                               .a = {a.wide, lda, ta},
+                               .b = {b.wide, ldb, tb},
+                               .beta = 1,
+                               .c = want,
+                               .ldc = ldc};
+    kernel_product(&p);
+    p.type = DTYPE_bf16;
+    p.a.p = a.half, p.b.p = b.half, p.c = got;
+    kernel_product(&p);
+    p.type_c = DTYPE_bf16, p.c = c.half;
+    kernel_product(&p);
     double apart = 0, all = 0;
     for (int64_t i = 0; i < m * ldc; i++) {
         apart += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
@@ -114,10 +122,17 @@ static void test_long_sum(void) {
     enum { M = 1100, N = 1000, K = 4300 };
     struct numbers a = numbers(M * K, 1, 1), b = numbers(K * N, 1, 2);
     struct numbers c = numbers(M * N, 1, 3);
-    kernel_product(DTYPE_f32, false, false, M, N, K, a.wide, K, b.wide, N, 0, DTYPE_f32,
-                   c.wide, N);
-    kernel_product(DTYPE_bf16, false, false, M, N, K, a.half, K, b.half, N, 0, DTYPE_bf16,
-                   c.half, N);
+    struct kernel_product p = {.m = M,
+                               .n = N,
+                               .k = K,
+                               .a = {a.wide, K, false},
+                               .b = {b.wide, N, false},
+                               .c = c.wide,
+                               .ldc = N};
+    kernel_product(&p);
+    p.type = p.type_c = DTYPE_bf16;
+    p.a.p = a.half, p.b.p = b.half, p.c = c.half;
+    kernel_product(&p);
     const double e = error_of(M * N, c.half, c.wide);
     ok(e < 0x1p-8, "product %dx%dx%d: off by %.4f", M, N, K, e);
     release(a), release(b), release(c);

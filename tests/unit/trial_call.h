@@ -10,13 +10,13 @@
 
 #include "cuda/cuda.h"
 #include "cuda/cuda_impl.h"
-#include "program/workspace_gpu.h"
+#include "cuda/cuda_workspace.h"
 #include "trial.h"
 
 /* With exactly the workspace that is planned, which the caller frees. The device is borrowed. */
 static struct cuda_call trial_call(struct cuda_device *dev, const struct trial *t,
                                    struct err *err) {
-    const int64_t bytes = workspace_gpu(t->code, &t->n, t->dtype);
+    const int64_t bytes = cuda_workspace_instr(t->code, &t->n, t->dtype);
     return (struct cuda_call){.dev = dev,
                               .args = &t->args,
                               .workspace = trial_bytes(bytes),

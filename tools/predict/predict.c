@@ -1,9 +1,11 @@
 /* The prediction as JSON and as a table. */
 #include "predict.h"
 
+#include "comm/comm_workspace.h"
 #include "common/json.h"
 #include "common/text.h"
-#include "program/workspace.h"
+#include "cuda/cuda_workspace.h"
+#include "device/cpu_workspace.h"
 
 #include <stdio.h>
 
@@ -27,7 +29,10 @@ static void set(json_t *o, const char *key, json_t *v) {
 }
 
 static int64_t workspace(const struct predict *p, int stage) {
-    return workspace_of(p->program, stage, &p->cluster, p->threads).total;
+    static workspace_query *const floors[] = {cpu_workspace, comm_workspace, cuda_workspace,
+                                              NULL};
+    return workspace_total(
+        &(struct workspace_site){p->program, stage, &p->cluster, p->threads}, floors);
 }
 
 static json_t *memory_json(const struct predict *p, const struct stage_program *sp) {

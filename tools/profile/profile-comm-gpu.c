@@ -9,8 +9,8 @@
 
 #include "common/progress.h"
 #include "cuda/cuda.h"
+#include "cuda/cuda_workspace.h"
 #include "nccl/nccl.h"
-#include "program/workspace.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +52,7 @@ int bench_open_gpu(struct bench *b, int64_t room, struct err *err) {
             "hosts",
             g->nccl.sharing);
     g->cuda = cuda_backend(&(struct cuda_options){
-        .workspace_bytes = workspace_gpu(I_linear, &product, DTYPE_bf16)});
+        .workspace_bytes = cuda_workspace_instr(I_linear, &product, DTYPE_bf16)});
     g->device = device_create(&g->cuda.backend, comm_node_rank(b->comm), 1, err);
     if (!g->device || open_streams(g, err) < 0)
         return -1;

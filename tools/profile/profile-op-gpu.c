@@ -7,7 +7,7 @@
 
 #include "common/mem.h"
 #include "common/progress.h"
-#include "program/workspace.h"
+#include "cuda/cuda_workspace.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -47,10 +47,10 @@ static int load_known(struct gpu *g, struct err *err) {
 
 /* Room for the largest workspace of all rows, and for those of the calibration. */
 static int64_t largest_workspace(const struct enumeration *keys) {
-    int64_t most = WORKSPACE_GPU_PRODUCT;
+    int64_t most = CUDA_WORKSPACE_PRODUCT;
     for (int64_t i = 0; i < keys->n; i++) {
         const struct instr_key *key = &keys->p[i];
-        int64_t bytes = workspace_gpu(key->code, &key->n, key->dtype);
+        int64_t bytes = cuda_workspace_instr(key->code, &key->n, key->dtype);
         most = bytes > most ? bytes : most;
     }
     return most;

@@ -44,6 +44,12 @@ int run_agree_inputs(struct comm *comm, const struct model *m, const struct data
                      const struct checkpoint *ck, const struct weight_file *init,
                      struct err *err);
 
+/* ---- run_workspace.c ----------------------------------------------------------------------- */
+
+/* Bytes that each rank of a stage takes beside its arena at most, on these nodes. */
+int64_t run_workspace(const struct program *g, int stage, const struct cluster *c,
+                      int threads);
+
 /* ---- run_settings.c ------------------------------------------------------------------------ */
 
 /* Opens the checkpoint of model m and of this optimizer to go on from; *ck is NULL where there is none

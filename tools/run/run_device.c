@@ -3,7 +3,7 @@
 
 #include "comm/comm_stage.h"
 #include "common/progress.h"
-#include "program/workspace.h"
+#include "cuda/cuda_workspace.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,6 @@
 #include "common/file.h"
 #include "common/mem.h"
 #include "common/progress.h"
-#include "program/workspace.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -32,7 +31,7 @@ static int64_t workspace(struct comm *comm, const struct program *g, int stage,
     int nodes = comm_nodes(comm);
     struct cluster c = cluster_single_node((comm_size(comm) + nodes - 1) / nodes);
     c.groups[0].nodes = nodes;
-    return workspace_of(g, stage, &c, threads).total;
+    return run_workspace(g, stage, &c, threads);
 }
 
 /* Memory is promised freely and taken at the first touch, so a plan that is too large would be

@@ -7,7 +7,6 @@
 #include "common/file.h"
 #include "program/passes.h"
 #include "program/text.h"
-#include "program/workspace.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -111,7 +110,7 @@ static void print_found(const char *path, const struct program *g) {
         plan_group_name(plan, k, name, sizeof name);
         printf("%s: %.1f MiB a rank, and up to %.1f MiB of workspace", name,
                (double)g->stages[stage].arena_bytes / (1 << 20),
-               (double)workspace_of(g, stage, &c, threads).total / (1 << 20));
+               (double)run_workspace(g, stage, &c, threads) / (1 << 20));
         if (g->stages[stage].host_bytes)
             printf("; %.1f MiB on its host",
                    (double)g->stages[stage].host_bytes / (1 << 20));
@@ -144,7 +143,7 @@ static void print_program(const struct program *g, int stage) {
         .memory = whole || memory, .buffers = memory, .instrs = !memory};
     if (view.memory)
         view.workspace =
-            workspace_of(g, stage, c ? c : &node, o.threads ? (int)o.threads : 1).total;
+            run_workspace(g, stage, c ? c : &node, o.threads ? (int)o.threads : 1);
     program_print(g, stage, &view, stdout);
 }
 

@@ -1,0 +1,71 @@
+/* plan-cases.h - the models that random plans are of: every family, with ties, dropout, several repeats
+ * and losses, in sizes that many numbers divide.
+ */
+#ifndef WEFT_TEST_PLAN_CASES_H
+#define WEFT_TEST_PLAN_CASES_H
+
+#include "model/model.h"
+#include "plan/plan.h"
+
+#define MODELS "./tests/models/"
+static const struct {
+    const char *model, *set;
+} cases[] = {
+    {"gpt:nano", "layers=2,hidden=48,heads=12,seq=24,vocab=48,tied=1"},
+    {MODELS "encdec.json", ""},
+    {"gpt:nano", "layers=2,hidden=48,heads=12,seq=24,vocab=48,tied=0"},
+    {MODELS "nested.json", ""},
+    {"gpt:nano", "layers=3,hidden=48,heads=6,seq=12,vocab=96,tied=1,dropout=0.1"},
+    {MODELS "patches.json", ""},
+    {"gpt:nano", "layers=1,hidden=96,heads=24,seq=24,vocab=48,tied=1"},
+    {"mlp:mnist", "pixels=48,hidden=96,inner=48,classes=24,layers=2"},
+    {"gpt:nano", "layers=4,hidden=24,heads=6,seq=8,vocab=24,tied=0,dropout=0.2"},
+    {MODELS "encdec.json", "encoders=1,decoders=3,ffn=96,vocab=24,dropout=0.1"},
+    {"gpt:nano", "layers=2,hidden=48,heads=8,seq=6,vocab=192,tied=1"},
+    {MODELS "nested.json", "narrow=24,heads=12,seq=24,dropout=0.1"},
+    {"mlp:mnist", "pixels=24,hidden=48,inner=192,classes=12,layers=4,dropout=0.1"},
+    {MODELS "patches.json", "rows=4,columns=24,hidden=96,groups=24,layers=3"},
+    {"mlp:mnist", "pixels=96,hidden=24,inner=24,classes=48,layers=1"},
+    {MODELS "products.json", ""},
+    {"gpt:nano", "layers=2,hidden=36,heads=12,seq=24,vocab=72,tied=1"},
+    /* targets that do not count: some samples' more than others' */
+    {MODELS "pairs.json", ""},
+    {MODELS "pairs.json", "layers=1,target_seq=24,ffn=96,vocab=96,skip=1"},
+    {MODELS "experts.json", ""},
+    {"moe:nano", "layers=2,hidden=48,heads=6,seq=12,vocab=48,experts=4,slack=80"},
+    {"moe:nano", "layers=4,hidden=24,heads=4,seq=8,vocab=24,experts=12,group=2,tied=0"},
+    {MODELS "windows.json", ""},
+    {"wide-resnet:nano", "image=12,base=4,classes=12,group=6"},
+    {MODELS "windows.json", "rows=12,columns=24,channels=12,taps=5,b=12"},
+    {MODELS "attend.json", "seq=12,other=24,heads=12,kv_heads=6,hidden=24,vocab=48"},
+    {"llama:nano", "layers=2,hidden=48,heads=12,kv_heads=4,ffn=96,seq=24,vocab=48"},
+    {"t5:nano",
+     "layers=2,hidden=24,heads=6,kv=4,ffn=48,seq=24,target_seq=12,vocab=48,buckets=8"},
+    {"gpt-qkv:nano", "layers=2,hidden=48,heads=6,kv_heads=3,seq=24,vocab=48,tied=1"},
+    {"transformer:nano", "layers=2,hidden=24,heads=6,kv=4,ffn=48,seq=24,vocab=48"},
+    {"llama:nano", "layers=2,hidden=48,heads=12,kv_heads=2,ffn=96,seq=12,vocab=48,tied=1"},
+    {"t5:nano",
+     "layers=2,hidden=24,heads=4,kv=6,ffn=48,seq=12,target_seq=24,vocab=24,dropout=0.1"},
+    {"mixtral:nano",
+     "layers=2,hidden=48,heads=12,kv_heads=4,ffn=48,seq=12,vocab=48,experts=6"},
+    {"mixtral:nano",
+     "layers=3,hidden=24,heads=4,kv_heads=2,ffn=24,seq=8,vocab=24,experts=12,"
+     "top=3,group=2,slack=100,tied=1"},
+    {MODELS "block.json", "layers=2,seq=24,hidden=24,heads=12,ffn=48,vocab=48,tied=1"},
+    {MODELS "switch.json", "seq=12,hidden=24,ffn=48,vocab=24,experts=6"},
+    {MODELS "convnet.json", "height=12,width=24,channels=6,hidden=12,out=24,classes=12"},
+    /* branches beside each other, of which stages have some of each */
+    {MODELS "towers.json", "wides=2,narrows=3,dropout=0.1"},
+    {MODELS "tasks.json", ""},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+static struct model *load_case(int c, struct err *err) {
+    return model_load(cases[c].model, cases[c].set, err);
+}
+
+static enum optimizer case_optimizer(int c) {
+    return c % 3 == 1 ? OPTIMIZER_sgd : OPTIMIZER_adamw;
+}
+
+#endif
