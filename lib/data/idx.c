@@ -6,7 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { IDX_BYTES = 8 /* type code of unsigned bytes */, CHUNK = 4096 };
+/* An image of 224 x 224 in three colours takes three chunks. */
+enum { IDX_BYTES = 8 /* type code of unsigned bytes */, CHUNK = 65536 };
 
 static int64_t load_be32(const unsigned char *p) {
     return (int64_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3];
@@ -165,6 +166,8 @@ static int open_labels(struct image_set *set, const char *path, struct err *err)
 int image_set_open(struct image_set *set, const char *source, int64_t pixels,
                    int64_t classes, struct err *err) {
     *set = (struct image_set){.classes = classes};
+    for (int byte = 0; byte < 256; byte++)
+        set->value[byte] = (float)byte / 255.0f;
     char *images, *labels;
     if (split_source(source, &images, &labels, err) < 0)
         return -1;
@@ -210,7 +213,7 @@ int image_set_read(const struct image_set *set, int64_t item, int64_t first, int
         if (datafile_read(&set->image_file, begin + at, n, chunk, err) < 0)
             return -1;
         for (int64_t i = 0; i < n; i++)
-            values[at + i] = (float)chunk[i] / 255.0f;
+            values[at + i] = set->value[chunk[i]];
     }
     return 0;
 }

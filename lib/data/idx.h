@@ -38,6 +38,7 @@ struct image_set {
     struct datafile image_file, label_file;
     struct idx images, labels; /* as many labels as images */
     int64_t classes;           /* all labels are below */
+    float value[256];          /* of a byte: a table is quicker than a division */
 };
 
 /* Opens IMAGES,LABELS or IMAGES (the other name follows by convention), checks that an
