@@ -28,10 +28,16 @@ struct turns {
     double *backward_us;        /* [stages] */
     double *backward_shared_us; /* [stages + 1] likewise; 0 behind the last */
     double *weights_us; /* [stages]; NULL: not apart. The first group has none apart */
+    double *
+        cycle_before; /* [3 * groups] free, forward and backward one cycle before the middle */
 };
 
 static double max2(double a, double b) {
     return a > b ? a : b;
+}
+
+static double min2(double a, double b) {
+    return a < b ? a : b;
 }
 
 /* Forwards of group g before its first backward. */
@@ -142,7 +148,7 @@ static int64_t few_micro_batches(int groups, int chunks) {
 static struct turns turns_make(const struct estimate_stage *st, int n, int groups) {
     struct turns t = {.groups = groups, .chunks = n / groups, .stages = n};
     size_t g = (size_t)groups, s = (size_t)n;
-    t.free = mem_array(4 * g + 2 + 5 * s + 2, sizeof *t.free);
+    t.free = mem_array(7 * g + 2 + 5 * s + 2, sizeof *t.free);
     t.forward = t.free + g;
     t.before = t.forward + g + 1;
     t.backward = t.before + g;
@@ -151,6 +157,7 @@ static struct turns turns_make(const struct estimate_stage *st, int n, int group
     t.backward_us = t.forward_shared_us + s + 1;
     t.backward_shared_us = t.backward_us + s;
     t.weights_us = t.backward_shared_us + s + 1;
+    t.cycle_before = t.weights_us + s;
     for (int k = 0; k < n; k++) {
         t.forward_us[k] = st[k].forward_us;
         t.forward_shared_us[k] = k ? st[k].forward_shared_us : 0;
@@ -159,6 +166,45 @@ static struct turns turns_make(const struct estimate_stage *st, int n, int group
         t.weights_us[k] = st[k].weights_us;
     }
     return t;
+}
+
+/* ---- what is left out of the middle ----------------------------------------------------- */
+
+/* Rounds after which every group is at the same chunk again. */
+static int64_t cycle_rounds(const struct turns *t) {
+    return t->chunks > 1 ? (int64_t)t->chunks * t->groups : 1;
+}
+
+static void note_cycle(struct turns *t) {
+    size_t size = sizeof *t->free * (size_t)t->groups;
+    memcpy(t->cycle_before, t->free, size);
+    memcpy(t->cycle_before + t->groups, t->forward, size);
+    memcpy(t->cycle_before + 2 * t->groups, t->backward, size);
+}
+
+/* By how much everything is later than a cycle before, at least. */
+static double least_cycle_us(const struct turns *t) {
+    const double *now[] = {t->free, t->forward, t->backward};
+    double least = t->free[0] - t->cycle_before[0];
+    for (int i = 0; i < 3; i++)
+        for (int g = 0; g < t->groups; g++)
+            least = min2(least, now[i][g] - t->cycle_before[i * t->groups + g]);
+    return least;
+}
+
+/* Leaves out so many micro-batches. A cycle is made of maxima and sums, so if it makes everything later by
+ * some time at least, so does each cycle behind it: what is added is never too much. Nor is what a group
+ * does itself. Only the former sees groups that wait for each other's chunks in turn, only the latter
+ * a slow group that the others have not come to wait for. */
+static void skip(struct turns *t, const struct estimate_stage *st, int64_t micros) {
+    double cycles = (double)(micros * t->chunks) / (double)cycle_rounds(t);
+    double all_us = cycles * least_cycle_us(t);
+    for (int g = 0; g < t->groups; g++) {
+        t->free[g] +=
+            max2(all_us, (double)micros * micro_batch_us(st, g, t->groups, t->stages));
+        t->forward[g] += all_us;
+        t->backward[g] += all_us;
+    }
 }
 
 double turns_us(enum schedule schedule, const struct estimate_stage *st, int n, int groups,
@@ -172,8 +218,10 @@ double turns_us(enum schedule schedule, const struct estimate_stage *st, int n, 
         t.weights_us = NULL;
     int64_t middle = (t.n - turns_ahead(&t, 0)) / 2;
     for (int64_t round = 1 - turns_ahead(&t, 0); round < t.n; round++) {
-        for (int g = 0; g < groups && round == middle && few < m; g++)
-            t.free[g] += (double)(m - few) * micro_batch_us(st, g, groups, n);
+        if (round == middle - cycle_rounds(&t))
+            note_cycle(&t);
+        if (round == middle && few < m)
+            skip(&t, st, m - few);
         take_round(&t, round);
     }
     double end = 0;

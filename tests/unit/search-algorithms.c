@@ -285,11 +285,11 @@ static int by_size(const void *a, const void *b) {
  * where a message finds its links taken otherwise than the busiest pair says. `most` holds in 19
  * of 20, `above` always: the estimate is too high by no more than that. Memory errs by gaps between
  * temporaries, which are a larger part of it under ZeRO 3. Stages that go round unevenly wait for room
- * to send and take long to reach a steady state, so that their times are only a bound from below; how
- * many messages wait there is not counted either. */
+ * to send, so that their times are only a bound from below, and the further the smaller the model is;
+ * how many messages wait there is not counted either. */
 static void test_estimates(const struct space_case *sp, const struct machine *mc,
                            bool large, double most, double above, unsigned schedules,
-                           const char *dir) {
+                           uint64_t seed, const char *dir) {
     struct search_problem p;
     struct search_result r;
     if (!problem_open(sp, mc, dir, &p))
@@ -297,14 +297,14 @@ static void test_estimates(const struct space_case *sp, const struct machine *mc
     p.memory_bytes = 1;
     p.max_stages = 0;
     p.schedules = schedules;
-    random_state = (struct rng){1, 0};
+    random_state = (struct rng){seed, 0};
     search_run(&p, probe, &r, NULL);
     search_result_release(&r);
     struct estimates *e = &estimates;
     qsort(e->times, (size_t)e->n, sizeof *e->times, by_size);
     qsort(e->memories, (size_t)e->n, sizeof *e->memories, by_size);
     double t = e->times[e->n * 19 / 20], b = e->memories[e->n * 19 / 20];
-    ok(t <= most && e->above <= above && e->worst_time <= 0.16,
+    ok(t <= most && e->above <= above && e->worst_time <= (large ? 0.03 : 0.16),
        "%d random plans: estimated time off by %.2f %% in the median, %.2f %% in 19 of "
        "20, %.2f %% at most, %.2g %% too much",
        e->n, 100 * e->times[e->n / 2], 100 * t, 100 * e->worst_time, 100 * e->above);
@@ -577,15 +577,17 @@ int main(void) {
         test_space(&spaces[i], &fast, "fast", dir);
         test_space(&spaces[i], &slow, "slow", dir);
     }
-    test_estimates(&spaces[1], &slow, false, 0.006, 0.04, one_each, dir);
-    test_estimates(&spaces[2], &fast, false, 0.002, 0.04, one_each, dir);
-    test_estimates(&spaces[3], &slow, false, 0.006, 0.04, one_each, dir);
-    test_estimates(&spaces[5], &fast, false, 0.005, 0.04, one_each, dir);
-    test_estimates(&large[1], &v100, true, 0.002, 0.015, one_each, dir);
-    test_estimates(&large[2], &v100, false, 0.01, 0.13, one_each, dir);
-    test_estimates(&spaces[1], &slow, false, 0.006, 0.04, go_round, dir);
-    test_estimates(&spaces[2], &fast, false, 0.03, 0.04, go_round, dir);
-    test_estimates(&large[1], &v100, true, 0.06, 0.015, go_round, dir);
+    test_estimates(&spaces[1], &slow, false, 0.006, 0.04, one_each, 1, dir);
+    test_estimates(&spaces[2], &fast, false, 0.002, 0.04, one_each, 1, dir);
+    test_estimates(&spaces[3], &slow, false, 0.006, 0.04, one_each, 1, dir);
+    test_estimates(&spaces[5], &fast, false, 0.005, 0.04, one_each, 1, dir);
+    test_estimates(&large[1], &v100, true, 0.002, 0.015, one_each, 1, dir);
+    test_estimates(&large[2], &v100, false, 0.01, 0.13, one_each, 1, dir);
+    test_estimates(&spaces[1], &slow, false, 0.006, 0.04, go_round, 1, dir);
+    test_estimates(&spaces[2], &fast, false, 0.03, 0.04, go_round, 1, dir);
+    /* With 13 there are two groups, each slow in another of its chunks. */
+    test_estimates(&large[1], &v100, true, 0.001, 0.015, go_round, 1, dir);
+    test_estimates(&large[1], &v100, true, 0.001, 0.015, go_round, 13, dir);
     test_relayout(&spaces[6], &fast, dir);
     test_relayout(&spaces[6], &slow, dir);
     test_proof(&spaces[7], &v100, dir);
