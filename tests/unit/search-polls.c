@@ -15,8 +15,9 @@
 bool __real_interrupted(void);
 bool __wrap_interrupted(void);
 
-/* The program's promise is a twentieth of a second; the rest is for slow machines. */
-static const double MOST_S = SANITIZED ? 2 : 0.25;
+/* The program's promise is a twentieth of a second; the rest is for slow machines, and for others that
+ * share their caches. */
+static const double MOST_S = SANITIZED ? 2 : 0.125;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static double longest_s;
@@ -123,7 +124,7 @@ int main(void) {
         {"t5:3B", "", NULL, "auto", 4, 6, 2610000000, 96, 1, false},
         {"gpt:1.3B", "layers=512", NULL, "auto", 64, 8, 32000000000, 512, 1, false},
         {"mixtral:8x7B", "", NULL, "auto", 16, 8, 80000000000, 256, 1, false},
-        {"wide-resnet:2B", "", NULL, "auto", 3, 8, 16000000000, 96, 4, false},
+        {"wide-resnet:13B", "", NULL, "auto", 12, 8, 32000000000, 192, 8, false},
         {"llama:7B", "", NULL, "ilp", 2, 8, 24000000000, 64, 1, false},
         {"t5:770M", "layers=12", NULL, "gradient", 2, 6, 3000000000, 96, 1, false},
     };

@@ -93,7 +93,7 @@ static const struct gradient_shape *shape_of(struct gradient_shape *const *shape
     return shapes[i];
 }
 
-/* Descends from all starts and rounds the best; fills at most ROUNDED options. */
+/* Descends from all starts and rounds the best, as long as there is time; fills at most ROUNDED options. */
 static int descend(struct search *s, struct gradient_shape *const *shapes, int n_shapes,
                    struct option *out) {
     const struct relax_problem *starts[STARTS];
@@ -107,7 +107,8 @@ static int descend(struct search *s, struct gradient_shape *const *shapes, int n
     int n = relax_race(starts, STARTS, &limits, answers, ROUNDED);
     for (int i = 0; i < n; i++) {
         out[found].c = candidate_make(&s->space);
-        if (round_off(s, shape_of(shapes, &answers[i]), &answers[i], &out[found]))
+        if (!budget_stopped(&s->budget) &&
+            round_off(s, shape_of(shapes, &answers[i]), &answers[i], &out[found]))
             found++;
         else
             candidate_release(&out[found].c);

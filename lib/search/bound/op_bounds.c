@@ -364,11 +364,13 @@ static void add_layout(struct spot *at, const struct layout *l) {
     }
 }
 
-/* Equal axes next to each other: dims in one order only. */
+/* Equal axes next to each other: dims in one order only. When time is up some are left out: then there
+ * is no bound. */
 static void add_layouts(struct spot *at, struct layout *l, int axis) {
     const struct op_space *space = &at->f->ev->space->blocks.x.model->ops[at->op].space;
     if (axis == at->mesh.n_axes) {
-        add_layout(at, l);
+        if (!budget_out_of_time(at->f->ev->budget))
+            add_layout(at, l);
         return;
     }
     bool same = axis > 0 && at->mesh.size[axis] == at->mesh.size[axis - 1] &&

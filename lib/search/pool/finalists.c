@@ -80,11 +80,13 @@ double pool_evaluate(struct pool *pool, const struct candidate *c, const char *m
     return evaluate_and_add(pool, &k, false);
 }
 
-/* Evaluates the incumbents from number `first` on whose score is at most `most_us`. Of those that were
- * noted together only the first that fits is evaluated. */
+/* Evaluates the incumbents from number `first` on whose score is at most `most_us`, unless there is a plan
+ * and the time is up. Of those that were noted together only the first that fits is evaluated. */
 static void evaluate_incumbents(struct pool *pool, int64_t first, double most_us) {
     bool good = false;
     for (int64_t i = first; i < pool->incumbents.n; i++) {
+        if (pool->n_plans && (interrupted() || budget_time_left_s(pool->budget) <= 0))
+            return;
         struct incumbent *l = &pool->incumbents.p[i];
         good &= l->instead;
         if (!good && l->k.score.time_us <= most_us)

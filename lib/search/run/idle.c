@@ -37,9 +37,13 @@ void eval_alone(struct evaluate *ev, double alone_us[CLUSTER_MAX_GROUPS]) {
     for (int g = 0; g < c->n_groups && c->groups[g].first_rank < ev->space->p.devices;
          g++) {
         double least = INFINITY;
-        for (int i = 0; i < ev->space->p.n_micro; i++)
+        alone_us[g] = 0;
+        for (int i = 0; i < ev->space->p.n_micro; i++) {
+            if (budget_out_of_time(ev->budget)) /* nothing else is searched then */
+                return;
             least = fmin(
                 least, device_us(ev, (int)c->groups[g].first_rank, ev->space->p.micro[i]));
+        }
         alone_us[g] = isfinite(least) ? least : 0;
     }
 }
