@@ -22,10 +22,12 @@ cache=${CACHE:-$dir/cache}
 mkdir -p "$cache" && cache=$(realpath "$cache") && cd "$dir" || exit 4
 
 # What a search answered, as far as two builds must agree: the documents, less what says how they were
-# found. Names that differ between the two builds are made one here.
+# found. Names that differ between the two builds are made one here, and --memory stands in plans
+# since it is written into their clusters.
 same_words='
     def renamed: {"regather": "re-all-gather"};
-    [.[] | del(.provenance.search, .provenance.tool, .provenance.fastest, .provenance.simplest)
+    [.[] | del(.provenance.search, .provenance.tool, .provenance.fastest, .provenance.simplest,
+              .cluster.memory, .cluster.groups?[]?.memory)
          | walk(if type == "object" then with_entries(.key |= (renamed[.] // .)) else . end)]'
 
 # ---- clusters ----------------------------------------------------------------------------------
@@ -217,7 +219,7 @@ plans() {
 
 # words BIN LINE: the options of LINE in BIN's words: -a presets was -a styles
 words() {
-    if "$1/weft-search" -h | grep -q ' presets,'; then sed 's/-a styles/-a presets/' <<<"$2"; else echo "$2"; fi
+    if "$1/weft-search" -h | grep -q ' presets'; then sed 's/-a styles/-a presets/' <<<"$2"; else echo "$2"; fi
 }
 # answer BIN BASE OPTIONS...: BASE.json has the plans, BASE.said "STATUS CPU_SECONDS"
 answer() {
