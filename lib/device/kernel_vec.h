@@ -25,6 +25,7 @@ enum { VL = 16 };
 typedef float vf __attribute__((vector_size(64)));
 typedef int32_t vi __attribute__((vector_size(64)));
 typedef uint64_t vu64 __attribute__((vector_size(64))); /* 8 lanes */
+typedef int64_t vi64 __attribute__((vector_size(64)));  /* 8 lanes */
 typedef double vd __attribute__((vector_size(64)));     /* 8 lanes */
 
 #define VEC static inline __attribute__((always_inline, unused))

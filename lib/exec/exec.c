@@ -29,7 +29,8 @@ static int open_device(struct exec *x, struct err *err) {
     int64_t bytes = x->chunks->sp->arena_bytes;
     x->device = device_create(o->device ? o->device : &device_backend_cpu,
                               comm_node_rank(x->comm), o->threads, err);
-    if (!x->device)
+    /* Beside a GPU the host's kernels draw the parameters, with all threads of this rank. */
+    if (!x->device || (!device_is_host(x->device) && kernel_init(o->threads, err) < 0))
         return -1;
     if (o->arena && o->arena_bytes < bytes)
         return err_system(err, "the arena given is too small");
@@ -96,6 +97,8 @@ void exec_destroy(struct exec *x) {
     if (x->device) {
         device_free(x->device, x->own_arena);
         device_free_host(x->device, x->host_arena);
+        if (!device_is_host(x->device))
+            kernel_release();
     }
     device_destroy(x->device);
     free(x->chunks);

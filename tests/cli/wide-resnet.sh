@@ -75,8 +75,10 @@ ok $? 'height and width split, then one rank: the same losses'
 } >images
 printf '\0\0\10\1\0\0\0\10\0\1\2\3\4\5\6\7' >labels
 jq '.set = "image=224" | .batch = 4 | .micro_batch = 4' one.json >large.json
-"$tool" -q --threads 1 --data images,labels -n 2 --timing large.json >out 2>err </dev/null
+"$tool" -v --threads 1 --data images,labels -n 2 --timing large.json >out 2>err </dev/null
 is $? 0 'images of 224 x 224 from a file'
+grep -qE '^weft-run: drawing the parameters took [0-9.]+ s$' err
+ok $? '-v says how long drawing the parameters took'
 share=$(awk '$1 == "input" {print $4}' err)
 awk -v share="$share" 'BEGIN {exit !(share != "" && share < 5)}'
 ok $? "input takes $share % of a step, less than 5"

@@ -113,7 +113,28 @@ static void test_rates(void) {
     free(x), free(y), free(z);
 }
 
+/* Numbers are drawn 8 at a time, and must have the bits of the one function of common/rng.h: also the
+ * few that lie so near the middle of two floats, or so near zero, that they are drawn by it. */
+static void test_bits(void) {
+    enum { N = 1 << 20 };
+    struct kernel_box box = {.rank = 1, .size = {N}, .whole = {3 * (int64_t)N}};
+    float *y = floats(N);
+    for (uint64_t stream = 0; stream < 3; stream++) {
+        int64_t wrong = 0;
+        box.first[0] = (int64_t)stream * N;
+        kernel_normal(&box, 1, SEED + stream, stream, y);
+        for (int64_t i = 0; i < N; i++) {
+            float one = rng_normal(SEED + stream, stream, (uint64_t)(box.first[0] + i));
+            wrong += memcmp(&one, &y[i], sizeof one) != 0;
+        }
+        ok(wrong == 0, "stream %d: %d of %d numbers have other bits", (int)stream,
+           (int)wrong, N);
+    }
+    free(y);
+}
+
 int main(void) {
+    test_bits();
     with_threads(test_blocks);
     with_threads(test_rates);
     return done_testing();

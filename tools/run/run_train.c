@@ -280,6 +280,32 @@ static int print_timing(struct loop *l, struct err *err) {
     return 0;
 }
 
+/* At -v: how long on rank 0 what came before the first step has taken; the next begins. */
+static void took(const struct loop *l, const char *what, double *start) {
+    double now = now_s();
+    if (l->speaks)
+        note_verbose("weft-run: %s took %.2f s", what, now - *start);
+    *start = now;
+}
+
+/* The parameters as they are before the first step. */
+static int begin(struct loop *l, struct err *err) {
+    const struct checkpoint *ck = l->in.ck;
+    double start = now_s();
+    if (exec_init(l->x, err) < 0)
+        return -1;
+    took(l, "drawing the parameters", &start);
+    if (ck && exec_load(l->x, ck, err) < 0)
+        return -1;
+    if (ck)
+        took(l, "reading the checkpoint", &start);
+    if (l->in.init && exec_load_weights(l->x, l->in.init, err) < 0)
+        return -1;
+    if (l->in.init)
+        took(l, "reading the weights", &start);
+    return 0;
+}
+
 static int train(struct loop *l, struct err *err) {
     struct exec *x = l->x;
     const struct checkpoint *ck = l->in.ck;
@@ -287,8 +313,7 @@ static int train(struct loop *l, struct err *err) {
     if (comm_max_double(comm_world(l->comm), &bytes, 1, err) < 0)
         return -1;
     l->max_bytes = bytes;
-    if (exec_init(x, err) < 0 || (ck && exec_load(x, ck, err) < 0) ||
-        (l->in.init && exec_load_weights(x, l->in.init, err) < 0))
+    if (begin(l, err) < 0)
         return -1;
     if (l->speaks && ck)
         note("weft-run: resuming from %s", checkpoint_path(ck));
