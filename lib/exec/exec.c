@@ -154,7 +154,6 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
     const struct plan *p = x->g->plan;
     int64_t n = schedule_actions(&x->schedule);
     double lr = learning_rate(&x->opt, x->step);
-    x->split = DATA_TRAIN;
     x->skipping = false;
     x->now = (struct scalars){.lr = (float)lr,
                               .step = x->step,
@@ -165,7 +164,9 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
     if (rc == 0)
         rc = exec_set_scalars(x, err);
     if (rc == 0)
-        rc = exec_count(x, x->sample, p->batch, err);
+        rc = exec_ahead_begin(x->ahead, DATA_TRAIN, x->sample, 1, err);
+    if (rc == 0)
+        rc = exec_count(x, 1, err);
     for (int64_t i = 0; i < n && rc == 0; i++)
         rc = exec_run(x, schedule_action(&x->schedule, i), err);
     if (rc < 0)
@@ -192,13 +193,14 @@ int exec_validate(struct exec *x, int64_t batches,
                   struct err *err) {
     const struct plan *p = x->g->plan;
     int64_t n = schedule_actions(&x->schedule), sample = x->sample;
-    x->split = DATA_VALID;
     x->now = (struct scalars){.seed = x->opt.seed, .evaluating = 1};
     int rc = exec_record_ahead(x, err);
     if (rc == 0)
         rc = exec_set_scalars(x, err);
     if (rc == 0)
-        rc = exec_count(x, 0, batches * p->batch, err);
+        rc = exec_ahead_begin(x->ahead, DATA_VALID, 0, batches, err);
+    if (rc == 0)
+        rc = exec_count(x, batches, err);
     for (int64_t b = 0; b < batches && rc == 0; b++) {
         x->sample = b * p->batch;
         for (int64_t i = 0; i < n && rc == 0; i++) {
@@ -209,7 +211,6 @@ int exec_validate(struct exec *x, int64_t batches,
             rc = between(ctx, err);
     }
     x->sample = sample;
-    x->split = DATA_TRAIN;
     if (rc)
         return rc;
     if (device_download(x->streams[STREAM_compute], loss, &x->scalars->loss_sum,

@@ -1,5 +1,5 @@
 /* How many targets of a step count is known before its backward pass begins: every rank counts those
- * of its share of the samples, whatever the plan, and one sum tells all. */
+ * of its share of the samples, whatever the plan (exec_read.c), and one sum tells all. */
 #include "exec/exec_impl.h"
 
 #include "common/mem.h"
@@ -29,45 +29,13 @@ void exec_prepare_losses(struct exec *x) {
     }
 }
 
-/* In one sample, piece by piece. */
-static int count_sample(struct exec *x, const struct exec_loss *l, int64_t sample,
-                        double *count, struct err *err) {
-    const struct model *m = x->g->plan->model;
-    const struct model_tensor *t = &m->tensors[l->targets];
-    struct extents one = model_extents(m, &t->shape, 1);
-    int32_t *piece = (int32_t *)x->host;
-    int64_t elems = extents_count(&one), most = x->host_bytes / (int64_t)sizeof *piece;
-    for (int64_t at = 0, n; at < elems; at += n) {
-        n = elems - at < most ? elems - at : most;
-        if (exec_read(x, t->source, sample, at, n, piece, err) < 0)
-            return -1;
-        for (int64_t i = 0; i < n; i++)
-            *count += piece[i] >= 0 && piece[i] != l->ignore;
-    }
-    return 0;
-}
-
-/* Every rank takes samples in turn. */
-static int count_share(struct exec *x, const struct exec_loss *l, int64_t sample, int64_t n,
-                       double *count, struct err *err) {
-    int64_t rank = comm_rank(x->comm), size = comm_size(x->comm);
-    for (int64_t i = rank; i < n; i += size)
-        if (count_sample(x, l, sample + i, count, err) < 0)
-            return err_prefix(err, "targets");
-    return 0;
-}
-
-int exec_count(struct exec *x, int64_t sample, int64_t n, struct err *err) {
+int exec_count(struct exec *x, int64_t batches, struct err *err) {
     double *counts = x->counts;
-    int64_t batches = n / x->g->plan->batch;
     bool shared = false;
-    for (int k = 0; k < x->n_losses; k++) {
-        const struct exec_loss *l = &x->losses[k];
-        counts[k] = 0;
-        shared |= l->targets >= 0;
-        if (l->targets >= 0 && count_share(x, l, sample, n, &counts[k], err) < 0)
-            return -1;
-    }
+    for (int k = 0; k < x->n_losses; k++)
+        shared |= x->losses[k].targets >= 0;
+    if (shared && exec_ahead_counts(x->ahead, counts, err) < 0)
+        return -1;
     if (shared && comm_sum_double(comm_world(x->comm), counts, x->n_losses, err) < 0)
         return -1;
     for (int k = 0; k < x->n_losses; k++) {

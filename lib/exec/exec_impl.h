@@ -4,6 +4,8 @@
 
 #include "exec/exec.h"
 
+#include <stdatomic.h>
+
 /* What computes, and what is under way between ranks meanwhile. */
 enum exec_stream {
     STREAM_compute,
@@ -88,7 +90,7 @@ struct exec {
     bool records;                  /* stretches of instructions are replayed */
     bool recorded_ahead;           /* and all of them are recorded */
     char *arena, *own_arena; /* on the device; the second where it was allocated there */
-    char *host;              /* what goes to the device, this much at a time */
+    char *host;              /* parameters go to the device, this much at a time */
     int64_t host_bytes;
     char *rounded; /* room for as many numbers of 16 bits as the host has of f32 */
     /* in the memory of the device's host; NULL where the plan needs none */
@@ -108,7 +110,7 @@ struct exec {
     double loss_scale;            /* of fp16; 0 = of a plan without */
     int64_t good_steps;           /* with finite gradients, since it changed */
     int64_t sample;               /* data position: first sample of the next step */
-    enum data_split split;        /* where input comes from */
+    struct exec_ahead *ahead;     /* what is read of it before it is wanted; or NULL */
     bool skipping;                /* the step is not finite: nothing is updated */
     double seconds[OPCODE_COUNT]; /* time spent, by opcode, but for what was replayed */
 };
@@ -131,14 +133,37 @@ struct kernel_box exec_whole_box(const struct exec *x, const struct shape *s,
 
 /* exec_count.c: targets that count. */
 void exec_prepare_losses(struct exec *x);
-/* Counts over n samples of x->split from `sample` on, with all other ranks, before the first of them
- * is worked on; tells the device. */
-int exec_count(struct exec *x, int64_t sample, int64_t n, struct err *err);
+/* Counts over so many batches, with all other ranks, before the first of them is worked on; tells the
+ * device. */
+int exec_count(struct exec *x, int64_t batches, struct err *err);
+
+/* exec_read.c: may be called while a step runs. */
+/* The box of an input, of the samples from the first of its micro-batch on. */
+int exec_read_box(const struct exec *x, enum data_split split, int64_t sample,
+                  const struct instr *ins, const struct box *b, void *out, struct err *err);
+/* Counts targets of n samples for each loss, in this rank's share of the samples. Once *stop is set, what
+ * it counts is worth nothing. */
+int exec_read_counts(const struct exec *x, enum data_split split, int64_t sample, int64_t n,
+                     const atomic_bool *stop, double *counts, struct err *err);
+
+/* exec_ahead.c: data is read before the step wants it. */
+/* Room and a thread, in x->ahead; NULL where this rank reads no data. After the losses and chunks are
+ * prepared. */
+int exec_ahead_create(struct exec *x, struct err *err);
+void exec_ahead_destroy(struct exec_ahead *a, struct device *device);
+/* What is taken from here on is a batch of training (batches = 1), or so many of validation. Batches of
+ * training that follow each other are read ahead across this call. */
+int exec_ahead_begin(struct exec_ahead *a, enum data_split split, int64_t sample,
+                     int64_t batches, struct err *err);
+/* First of all, where a loss has targets to be counted: this rank's counts. */
+int exec_ahead_counts(struct exec_ahead *a, double *counts, struct err *err);
+/* Then, in the order of the actions, each input of the micro-batch that begins with this sample: to be
+ * given back when it is used up. Waits for it where it is not there yet. */
+const void *exec_ahead_take(struct exec_ahead *a, const struct instr *ins, int64_t sample,
+                            struct err *err);
+void exec_ahead_give(struct exec_ahead *a);
 
 /* exec_run.c */
-/* Whole numbers of a data input from position `at` of a sample on, or values of an image. */
-int exec_read(struct exec *x, enum data_source source, int64_t sample, int64_t at,
-              int64_t n, void *out, struct err *err);
 int exec_run(struct exec *x, struct action a, struct err *err);
 /* Resolves the operands of instruction i to addresses of this micro-batch's slot, and does it. */
 int exec_instr(struct exec *x, const struct exec_chunk *c, int i, int64_t micro_batch,

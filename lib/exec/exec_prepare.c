@@ -155,6 +155,8 @@ int exec_prepare(struct exec *x, struct err *err) {
             return -1;
     x->host = mem_alloc((size_t)x->host_bytes);
     x->rounded = mem_alloc((size_t)x->host_bytes / 2);
+    if (exec_ahead_create(x, err) < 0)
+        return -1;
     return exec_prepare_transfers(x, err);
 }
 
@@ -177,6 +179,7 @@ static void release_chunk(struct exec_chunk *c) {
 }
 
 void exec_release(struct exec *x) {
+    exec_ahead_destroy(x->ahead, x->device);
     for (int i = 0; i < x->n_chunks; i++)
         release_chunk(&x->chunks[i]);
     free(x->losses);

@@ -25,68 +25,6 @@ static void *address(struct exec *x, const struct stage_program *sp, int buffer,
                         buffer_bytes(&sp->buffers[buffer]));
 }
 
-int exec_read(struct exec *x, enum data_source source, int64_t sample, int64_t at,
-              int64_t n, void *out, struct err *err) {
-    switch (source) {
-    case DATA_TOKEN: return data_tokens(x->data, x->split, sample, at, n, out, NULL, err);
-    case DATA_NEXT_TOKEN:
-        return data_tokens(x->data, x->split, sample, at, n, NULL, out, err);
-    case DATA_INPUT: return data_input(x->data, x->split, sample, at, n, out, err);
-    case DATA_INPUT_LENGTH: return data_input_length(x->data, x->split, sample, out, err);
-    case DATA_TARGET: return data_target(x->data, x->split, sample, at, n, false, out, err);
-    case DATA_SHIFTED_TARGET:
-        return data_target(x->data, x->split, sample, at, n, true, out, err);
-    case DATA_IMAGE: return data_image(x->data, x->split, sample, at, n, out, NULL, err);
-    case DATA_LABEL: return data_image(x->data, x->split, sample, 0, 0, NULL, out, err);
-    case DATA_SOURCE_COUNT: break;
-    }
-    return err_system(err, "no source of data");
-}
-
-/* How a box lies in a sample: as runs of values that follow each other in both. */
-struct box_runs {
-    int outer;       /* dims 1..outer-1 number the runs of a sample */
-    int64_t n, step; /* values of a run; of the sample in all dims that a run crosses */
-    int64_t at;      /* where the run begins within those */
-};
-
-/* Dims are taken from the last one on while the box has all of them: an image that no device shares
- * is one run, where rows of its three colours alone would be 50,000 calls for 224 x 224. */
-static struct box_runs box_runs(const struct extents *whole, const struct box *b) {
-    struct box_runs r = {.outer = whole->rank, .n = 1, .step = 1};
-    for (bool open = true; open && r.outer > 1;) {
-        int d = --r.outer;
-        open = b->size[d] == whole->size[d];
-        r.at += r.step * b->first[d];
-        r.n *= b->size[d];
-        r.step *= whole->size[d];
-    }
-    return r;
-}
-
-/* The samples of this rank's box, each run by run. */
-static int read_box(struct exec *x, const struct instr *ins, const struct box *b, void *out,
-                    struct err *err) {
-    const struct model *m = x->g->plan->model;
-    const struct model_tensor *t = &m->tensors[ins->tensor];
-    struct extents whole = model_extents(m, &t->shape, 1);
-    const struct box_runs r = box_runs(&whole, b);
-    int64_t first = x->sample + x->now.first_sample + b->first[0];
-    int64_t runs = ins->n.input.elems / r.n;
-    int rc = 0;
-    for (int64_t i = 0; i < runs && rc == 0; i++) {
-        int64_t sample = i, at = r.at, step = r.step;
-        for (int d = r.outer - 1; d > 0; d--) {
-            at += step * (b->first[d] + sample % b->size[d]);
-            sample /= b->size[d];
-            step *= whole.size[d];
-        }
-        rc =
-            exec_read(x, t->source, first + sample, at, r.n, (int32_t *)out + i * r.n, err);
-    }
-    return rc;
-}
-
 int exec_upload(struct exec *x, void *to, enum dtype dtype, const void *from, int64_t n,
                 struct err *err) {
     if (dtype_is_half(dtype)) {
@@ -96,12 +34,12 @@ int exec_upload(struct exec *x, void *to, enum dtype dtype, const void *from, in
     return device_upload(x->streams[STREAM_compute], to, from, dtype_size(dtype) * n, err);
 }
 
-static int run_input(struct exec *x, const struct instr *ins, const struct exec_instr *r,
-                     void *out, struct err *err) {
-    int64_t n = ins->n.input.elems;
-    if (read_box(x, ins, &r->box, x->host, err) < 0)
+static int run_input(struct exec *x, const struct instr *ins, void *out, struct err *err) {
+    const void *data = exec_ahead_take(x->ahead, ins, x->sample + x->now.first_sample, err);
+    if (!data || exec_upload(x, out, ins->dtype, data, ins->n.input.elems, err) < 0)
         return -1;
-    return exec_upload(x, out, ins->dtype, x->host, n, err);
+    exec_ahead_give(x->ahead);
+    return 0;
 }
 
 /* ---- scalars ------------------------------------------------------------------------------ */
@@ -161,7 +99,7 @@ int exec_instr(struct exec *x, const struct exec_chunk *c, int i, int64_t micro_
     for (int k = 0; k < INSTR_MAX_OUT; k++)
         out.v[k] = address(x, c->sp, ins->out.v[k], micro_batch);
     switch (ins->code) {
-    case I_input: return run_input(x, ins, r, out.input.y, err);
+    case I_input: return run_input(x, ins, out.input.y, err);
     case I_send: return exec_send(x, ins->transfer, in.send.x, err);
     case I_recv: return exec_recv(x, ins->transfer, out.recv.y, err);
     case I_norm: return run_norm(x, err);

@@ -236,8 +236,19 @@ skips() {
     done
 }
 
+# Data that is read before it is wanted.
+aheads() {
+    [ -x "$dir/ahead" ] || return
+    for plan in 0 1 2; do
+        check "read ahead" on 1 "$dir/ahead" "$work" $plan
+    done
+    for plan in 3 4; do
+        check "read ahead, 2 ranks" on 2 "$dir/ahead" "$work" $plan
+    done
+}
+
 echo "# seed of today: $today"
-[ $# -gt 0 ] || set -- streams reshards plans emulated skips messages collectives works staged gpus backends endings
+[ $# -gt 0 ] || set -- streams reshards plans emulated skips aheads messages collectives works staged gpus backends endings
 for part; do
     "$part"
 done
