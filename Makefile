@@ -246,7 +246,7 @@ WATCH_FLAGS := $(filter-out -fsanitize=% -fno-sanitize%,$(EMU_FLAGS)) -fsanitize
                $(if $(findstring clang,$(CC)),-mllvm -tsan,-fno-tree-sra --param=tsan)-distinguish-volatile=1
 WATCHED   := $(patsubst %.emulated.o,%.watched.o,$(EMULATED))
 WATCHER   := $(patsubst %.c,$(O)/%.o,$(filter-out %_none.c,$(sort $(wildcard tests/emulate/watch*.c))))
-WATCHED_BINS := $(addprefix $(O)/tests/unit/,$(addsuffix -watched,cuda-kernels cuda-attention cuda-multi cuda-residual))
+WATCHED_BINS := $(addprefix $(O)/tests/unit/,$(addsuffix -watched,cuda-kernels cuda-attention cuda-multi cuda-residual cuda-unpack))
 WATCH_OWN  := $(addprefix $(O)/tests/unit/,cuda-watch cuda-traffic)
 WATCH_BINS := $(if $(HAVE_CXX),$(WATCH_OWN) $(WATCHED_BINS))
 $(O)/%.watched.o: %.cu $(O)/flags

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 /* X(name, bytes of an element) */
-#define DTYPES(X) X(f32, 4) X(bf16, 2) X(f16, 2) X(i32, 4) X(u8, 1)
+#define DTYPES(X) X(f32, 4) X(bf16, 2) X(f16, 2) X(i32, 4) X(u8, 1) X(u16, 2)
 
 enum dtype {
 #define X(name, bytes) DTYPE_##name,

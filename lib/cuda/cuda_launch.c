@@ -3,6 +3,7 @@
 #include "cuda/cuda_check.h"
 #include "cuda/cuda_compute.h"
 #include "cuda/cuda_state.h"
+#include "cuda/cuda_unpack.h"
 
 int cuda_open_workspace(struct device_stream *s, struct err *err) {
     struct cuda_queue *q = cuda_queue_of(s);
@@ -113,6 +114,15 @@ int cuda_launch(struct device_stream *s, enum opcode code, const union instr_n *
     if (rc == 0)
         rc = cuda_check(cudaGetLastError(), "launching", err);
     return rc < 0 ? err_prefix(err, "%s", opcode_name(code)) : 0;
+}
+
+int cuda_unpack(struct device_stream *s, void *dst, enum dtype to, const void *src,
+                enum dtype from, int64_t n, struct err *err) {
+    const struct device_args args = {.dtype = to};
+    struct cuda_call c = call_on(s, &args, err);
+    return cuda_unpack_kernel(&c, n, src, from, dst, to) < 0
+               ? -1
+               : cuda_check(cudaGetLastError(), "launching", err);
 }
 
 /* ---- copies to and from the host's memory --------------------------------------------------- */

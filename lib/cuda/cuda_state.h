@@ -95,5 +95,8 @@ int cuda_launch_rest(struct device_stream *s, struct err *err);
 int cuda_launch(struct device_stream *s, enum opcode code, const union instr_n *n,
                 const union instr_src *in, const union instr_dst *out,
                 const struct device_args *args, struct err *err);
+/* The same of device->backend's unpack. */
+int cuda_unpack(struct device_stream *s, void *dst, enum dtype to, const void *src,
+                enum dtype from, int64_t n, struct err *err);
 
 #endif

@@ -62,14 +62,14 @@ void cifar_close(struct cifar_set *set) {
 }
 
 int cifar_read(const struct cifar_set *set, int64_t item, int64_t first, int64_t count,
-               float *values, int32_t *label, struct err *err) {
+               unsigned char *bytes, int32_t *label, struct err *err) {
     unsigned char record[CIFAR_RECORD];
     int64_t i = set->shards - 1;
     while (set->shard[i].begin > item)
         i--;
     const struct datafile *f = &set->shard[i].file;
     int64_t at = (item - set->shard[i].begin) * CIFAR_RECORD;
-    if (datafile_read(f, at, values ? CIFAR_RECORD : 1, record, err) < 0)
+    if (datafile_read(f, at, bytes ? CIFAR_RECORD : 1, record, err) < 0)
         return -1;
     if (record[0] >= set->classes)
         return err_system(err,
@@ -78,10 +78,10 @@ int cifar_read(const struct cifar_set *set, int64_t item, int64_t first, int64_t
                           f->path, (long long)at, record[0], (long long)set->classes);
     if (label)
         *label = record[0];
-    for (int64_t k = 0; values && k < count; k++) {
+    for (int64_t k = 0; bytes && k < count; k++) {
         int64_t pixel = (first + k) / CIFAR_CHANNELS,
                 channel = (first + k) % CIFAR_CHANNELS;
-        values[k] = (float)record[1 + channel * CIFAR_PIXELS + pixel] / 255.0f;
+        bytes[k] = record[1 + channel * CIFAR_PIXELS + pixel];
     }
     return 0;
 }

@@ -5,7 +5,7 @@
  *
  *     struct cifar_set set;
  *     if (cifar_open(&set, "data_batch_1.bin,data_batch_2.bin", 10, &err) < 0) ...
- *     if (cifar_read(&set, i, 0, CIFAR_VALUES, values, &label, &err) < 0) ...
+ *     if (cifar_read(&set, i, 0, CIFAR_VALUES, bytes, &label, &err) < 0) ...
  *     cifar_close(&set);
  */
 #ifndef WEFT_CIFAR_H
@@ -38,10 +38,9 @@ struct cifar_set {
 int cifar_open(struct cifar_set *set, const char *source, int64_t classes, struct err *err);
 void cifar_close(struct cifar_set *set); /* a zeroed one is fine */
 
-/* Values [first, first+count) of an image, in [0, 1] (bytes / 255), or values NULL; its label, or
- * NULL. Returns 0, or -1 (EXIT_SYSTEM) where a file cannot be read any more or was changed. */
+/* Bytes [first, first+count) of an image, as rows, columns, channels, or bytes NULL; its label, or NULL. Returns 0, or -1 (EXIT_SYSTEM) where a file cannot be read any more or was changed. */
 int cifar_read(const struct cifar_set *set, int64_t item, int64_t first, int64_t count,
-               float *values, int32_t *label, struct err *err);
+               unsigned char *bytes, int32_t *label, struct err *err);
 
 /* Adds to *hash what the files hold, as datafile_hash. Returns 0 or -1. */
 int cifar_hash(const struct cifar_set *set, uint64_t *hash, struct err *err);

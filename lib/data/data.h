@@ -39,6 +39,7 @@
 #ifndef WEFT_DATA_H
 #define WEFT_DATA_H
 
+#include "common/dtype.h"
 #include "common/err.h"
 
 #include <stdbool.h>
@@ -139,5 +140,13 @@ int data_target(const struct data *data, enum data_split split, int64_t sample,
 int data_image(const struct data *data, enum data_split split, int64_t sample,
                int64_t first, int64_t count, float *values, int32_t *label,
                struct err *err);
+
+/* Tokens or values of images as narrow as the source has them, for who has room elsewhere to widen them
+ * (device_unpack): ids are of type u8, u16 or i32, values u8, of which 255 is 1, or f32. */
+enum dtype data_form(const struct data *data, enum data_split split);
+/* out[count] of this type: tokens, of which the last is at position seq, or values of an image; otherwise
+ * as data_tokens. Not for pairs. */
+int data_packed(const struct data *data, enum data_split split, int64_t sample,
+                int64_t first, int64_t count, void *out, struct err *err);
 
 #endif

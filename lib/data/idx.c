@@ -6,8 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* An image of 224 x 224 in three colours takes three chunks. */
-enum { IDX_BYTES = 8 /* type code of unsigned bytes */, CHUNK = 65536 };
+enum { IDX_BYTES = 8 /* type code of unsigned bytes */, CHUNK = 4096 };
 
 static int64_t load_be32(const unsigned char *p) {
     return (int64_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3];
@@ -166,8 +165,6 @@ static int open_labels(struct image_set *set, const char *path, struct err *err)
 int image_set_open(struct image_set *set, const char *source, int64_t pixels,
                    int64_t classes, struct err *err) {
     *set = (struct image_set){.classes = classes};
-    for (int byte = 0; byte < 256; byte++)
-        set->value[byte] = (float)byte / 255.0f;
     char *images, *labels;
     if (split_source(source, &images, &labels, err) < 0)
         return -1;
@@ -203,19 +200,11 @@ static int read_label(const struct image_set *set, int64_t item, int32_t *label,
 }
 
 int image_set_read(const struct image_set *set, int64_t item, int64_t first, int64_t count,
-                   float *values, int32_t *label, struct err *err) {
-    unsigned char chunk[CHUNK];
+                   unsigned char *bytes, int32_t *label, struct err *err) {
     int64_t begin = set->images.offset + item * set->images.item + first;
     if (label && read_label(set, item, label, err) < 0)
         return -1;
-    for (int64_t at = 0, n; values && at < count; at += n) {
-        n = count - at < CHUNK ? count - at : CHUNK;
-        if (datafile_read(&set->image_file, begin + at, n, chunk, err) < 0)
-            return -1;
-        for (int64_t i = 0; i < n; i++)
-            values[at + i] = set->value[chunk[i]];
-    }
-    return 0;
+    return bytes ? datafile_read(&set->image_file, begin, count, bytes, err) : 0;
 }
 
 int image_set_hash(const struct image_set *set, uint64_t *hash, struct err *err) {

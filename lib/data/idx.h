@@ -6,7 +6,7 @@
  *
  *     struct image_set set;
  *     if (image_set_open(&set, "train-images-idx3-ubyte", 784, 10, &err) < 0) ...
- *     if (image_set_read(&set, i, 0, 784, values, &label, &err) < 0) ...
+ *     if (image_set_read(&set, i, 0, 784, bytes, &label, &err) < 0) ...
  *     image_set_close(&set);
  */
 #ifndef WEFT_IDX_H
@@ -38,7 +38,6 @@ struct image_set {
     struct datafile image_file, label_file;
     struct idx images, labels; /* as many labels as images */
     int64_t classes;           /* all labels are below */
-    float value[256];          /* of a byte: a table is quicker than a division */
 };
 
 /* Opens IMAGES,LABELS or IMAGES (the other name follows by convention), checks that an
@@ -48,10 +47,9 @@ int image_set_open(struct image_set *set, const char *source, int64_t pixels,
                    int64_t classes, struct err *err);
 void image_set_close(struct image_set *set); /* a zeroed one is fine */
 
-/* Values [first, first+count) of an image, in [0, 1] (bytes / 255), or values NULL; its label, or
- * NULL. Returns 0, or -1 (EXIT_SYSTEM) where a file cannot be read any more or was changed. */
+/* Bytes [first, first+count) of an image, or bytes NULL; its label, or NULL. Returns 0, or -1 (EXIT_SYSTEM) where a file cannot be read any more or was changed. */
 int image_set_read(const struct image_set *set, int64_t item, int64_t first, int64_t count,
-                   float *values, int32_t *label, struct err *err);
+                   unsigned char *bytes, int32_t *label, struct err *err);
 
 /* Adds to *hash what the files hold, as datafile_hash. Returns 0 or -1. */
 int image_set_hash(const struct image_set *set, uint64_t *hash, struct err *err);

@@ -26,6 +26,13 @@ static int64_t window_offset(const struct data *d, enum data_split split, int64_
     return (int64_t)(draw % (uint64_t)(slack + 1));
 }
 
+/* Where the window of a sample begins in the stream. */
+static int64_t window_begin(const struct data *d, enum data_split split, int64_t sample,
+                            int64_t number) {
+    return d->part[split].first + window_offset(d, split, sample) +
+           number * d->window.tokens;
+}
+
 /* Reads tokens [from, from+count) of the window of a sample. */
 static int read_window(const struct data *d, enum data_split split, int64_t sample,
                        int64_t from, int64_t count, int32_t *out, struct err *err) {
@@ -35,9 +42,8 @@ static int read_window(const struct data *d, enum data_split split, int64_t samp
         synthetic_tokens(&d->syn, stream, from, count, out);
         return 0;
     }
-    const struct part *p = &d->part[split];
-    int64_t begin = p->first + window_offset(d, split, sample) + number * d->window.tokens;
-    return token_stream_read(&p->store->tokens, begin + from, count, out, err);
+    int64_t begin = window_begin(d, split, sample, number);
+    return token_stream_read(&d->part[split].store->tokens, begin + from, count, out, err);
 }
 
 int data_tokens(const struct data *data, enum data_split split, int64_t sample,
@@ -149,9 +155,23 @@ int data_target(const struct data *data, enum data_split split, int64_t sample,
 
 /* ---- images -------------------------------------------------------------------------- */
 
+/* Bytes of an image in a file, and its label; either may be NULL. */
+static int read_image(const struct data *data, enum data_split split, int64_t number,
+                      int64_t first, int64_t count, unsigned char *bytes, int32_t *label,
+                      struct err *err) {
+    const struct part *p = &data->part[split];
+    if (p->store->kind == STORE_CIFAR)
+        return cifar_read(&p->store->cifar, p->first + number, first, count, bytes, label,
+                          err);
+    return image_set_read(&p->store->images, p->first + number, first, count, bytes, label,
+                          err);
+}
+
 int data_image(const struct data *data, enum data_split split, int64_t sample,
                int64_t first, int64_t count, float *values, int32_t *label,
                struct err *err) {
+    enum { CHUNK = 4096 };
+    unsigned char bytes[CHUNK];
     int64_t number = sample_number(data, split, sample);
     if (data->synthetic) {
         uint64_t stream = 2 * (uint64_t)number + (split == DATA_VALID);
@@ -159,10 +179,41 @@ int data_image(const struct data *data, enum data_split split, int64_t sample,
                         label);
         return 0;
     }
-    const struct part *p = &data->part[split];
-    if (p->store->kind == STORE_CIFAR)
-        return cifar_read(&p->store->cifar, p->first + number, first, count, values, label,
-                          err);
-    return image_set_read(&p->store->images, p->first + number, first, count, values, label,
-                          err);
+    if (label && read_image(data, split, number, 0, 0, NULL, label, err) < 0)
+        return -1;
+    for (int64_t at = 0, n; values && at < count; at += n) {
+        n = count - at < CHUNK ? count - at : CHUNK;
+        if (read_image(data, split, number, first + at, n, bytes, NULL, err) < 0)
+            return -1;
+        for (int64_t i = 0; i < n; i++)
+            values[at + i] = (float)bytes[i] / 255.0f;
+    }
+    return 0;
+}
+
+/* ---- as narrow as the source has them -------------------------------------------------- */
+
+enum dtype data_form(const struct data *data, enum data_split split) {
+    const bool images = data->spec.kind == DATA_IMAGES;
+    if (data->synthetic)
+        return images ? DTYPE_f32 : DTYPE_i32;
+    const struct store *store = data->part[split].store;
+    return images ? DTYPE_u8
+           : store->kind == STORE_STREAM && !data->spans.window
+               ? token_stream_form(&store->tokens)
+               : DTYPE_i32;
+}
+
+int data_packed(const struct data *data, enum data_split split, int64_t sample,
+                int64_t first, int64_t count, void *out, struct err *err) {
+    if (data->synthetic && data->spec.kind == DATA_IMAGES)
+        return data_image(data, split, sample, first, count, out, NULL, err);
+    if (data->synthetic)
+        return read_window(data, split, sample, first, count, out, err);
+    int64_t number = sample_number(data, split, sample);
+    if (data->spec.kind == DATA_IMAGES)
+        return read_image(data, split, number, first, count, out, NULL, err);
+    return token_stream_packed(&data->part[split].store->tokens,
+                               window_begin(data, split, sample, number) + first, count,
+                               out, err);
 }

@@ -109,25 +109,32 @@ int token_file_check(const struct token_file *f, struct err *err) {
     return rc < 0 ? -1 : check_halves(f, &halves, err);
 }
 
-int token_file_read(const struct token_file *f, int64_t first, int64_t count, int32_t *out,
+/* Tokens as they are in the file, all of the vocabulary. */
+static int read_ids(const struct token_file *f, int64_t first, int64_t n, void *out,
                     struct err *err) {
     const struct token_view *v = &f->view;
+    if (datafile_read(&f->file, v->offset + first * v->width, n * v->width, out, err) < 0)
+        return -1;
+    int64_t good = token_find_beyond(out, n, v->width, f->vocab.size);
+    if (good == n)
+        return 0;
+    return err_system(err,
+                      "%s: changed while in use: byte %lld: token id "
+                      "%lld, expected ids below %lld",
+                      f->file.path, (long long)(v->offset + v->width * (first + good)),
+                      (long long)token_at(out, good, v->width), (long long)f->vocab.size);
+}
+
+int token_file_read(const struct token_file *f, int64_t first, int64_t count, int32_t *out,
+                    struct err *err) {
+    const int width = f->view.width;
     unsigned char bytes[CHUNK];
     for (int64_t n; count; first += n, out += n, count -= n) {
-        n = count < CHUNK / v->width ? count : CHUNK / v->width;
-        if (datafile_read(&f->file, v->offset + first * v->width, n * v->width, bytes,
-                          err) < 0)
+        n = count < CHUNK / width ? count : CHUNK / width;
+        if (read_ids(f, first, n, bytes, err) < 0)
             return -1;
-        int64_t good = token_find_beyond(bytes, n, v->width, f->vocab.size);
-        if (good < n)
-            return err_system(
-                err,
-                "%s: changed while in use: byte %lld: token id "
-                "%lld, expected ids below %lld",
-                f->file.path, (long long)(v->offset + v->width * (first + good)),
-                (long long)token_at(bytes, good, v->width), (long long)f->vocab.size);
         for (int64_t i = 0; i < n; i++)
-            out[i] = (int32_t)token_at(bytes, i, v->width);
+            out[i] = (int32_t)token_at(bytes, i, width);
     }
     return 0;
 }
@@ -280,19 +287,42 @@ static int64_t find_shard(const struct token_stream *s, int64_t first) {
     return lo;
 }
 
-int token_stream_read(const struct token_stream *s, int64_t first, int64_t count,
-                      int32_t *out, struct err *err) {
+/* Packed ones are as wide as in the files, which then agree in that. */
+static int read_stream(const struct token_stream *s, int64_t first, int64_t count,
+                       bool packed, char *out, struct err *err) {
     for (int64_t i = count ? find_shard(s, first) : 0; count; i++) {
         const struct token_shard *shard = &s->shard[i];
-        int64_t at = first - shard->begin, left = shard->tokens.view.tokens - at;
+        const struct token_file *f = &shard->tokens;
+        int64_t at = first - shard->begin, left = f->view.tokens - at;
         int64_t n = count < left ? count : left;
-        if (token_file_read(&shard->tokens, at, n, out, err) < 0)
+        int rc = packed ? read_ids(f, at, n, out, err)
+                        : token_file_read(f, at, n, (int32_t *)out, err);
+        if (rc < 0)
             return -1;
         first += n;
-        out += n;
+        out += n * (packed ? f->view.width : (int)sizeof(int32_t));
         count -= n;
     }
     return 0;
+}
+
+int token_stream_read(const struct token_stream *s, int64_t first, int64_t count,
+                      int32_t *out, struct err *err) {
+    return read_stream(s, first, count, false, (char *)out, err);
+}
+
+enum dtype token_stream_form(const struct token_stream *s) {
+    int width = s->shard[0].tokens.view.width;
+    for (int64_t i = 1; i < s->shards; i++)
+        if (s->shard[i].tokens.view.width != width)
+            return DTYPE_i32;
+    return width == 1 ? DTYPE_u8 : width == 2 ? DTYPE_u16 : DTYPE_i32;
+}
+
+int token_stream_packed(const struct token_stream *s, int64_t first, int64_t count,
+                        void *out, struct err *err) {
+    bool packed = token_stream_form(s) != DTYPE_i32;
+    return read_stream(s, first, count, packed, out, err);
 }
 
 int token_stream_hash(const struct token_stream *s, uint64_t *hash, struct err *err) {

@@ -15,6 +15,7 @@
 #ifndef WEFT_TOKENS_H
 #define WEFT_TOKENS_H
 
+#include "common/dtype.h"
 #include "common/err.h"
 #include "data/datafile.h"
 
@@ -88,6 +89,11 @@ void token_stream_close(struct token_stream *s); /* a zeroed one is fine */
  * (EXIT_SYSTEM) where a file cannot be read any more or was changed. */
 int token_stream_read(const struct token_stream *s, int64_t first, int64_t count,
                       int32_t *out, struct err *err);
+
+/* The same as narrow as the files have them: u8 or u16; i32 where they hold 32 bits or do not agree. */
+enum dtype token_stream_form(const struct token_stream *s);
+int token_stream_packed(const struct token_stream *s, int64_t first, int64_t count,
+                        void *out, struct err *err);
 
 /* Adds to *hash what the files hold, as datafile_hash. Returns 0 or -1. */
 int token_stream_hash(const struct token_stream *s, uint64_t *hash, struct err *err);

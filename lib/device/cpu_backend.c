@@ -77,6 +77,13 @@ static int copy(struct device_stream *s, void *dst, const void *src, int64_t byt
     return 0;
 }
 
+static int unpack(struct device_stream *s, void *dst, enum dtype to, const void *src,
+                  enum dtype from, int64_t n, struct err *err) {
+    (void)s, (void)err;
+    kernel_unpack(n, from, src, to, dst);
+    return 0;
+}
+
 void cpu_exec(enum opcode code, const union instr_n *n, const union instr_src *in,
               const union instr_dst *out, const struct device_args *a) {
     switch (a->dtype) {
@@ -112,4 +119,5 @@ const struct device_backend device_backend_cpu = {.name = "cpu",
                                                   .event_reached = event_reached,
                                                   .upload = copy,
                                                   .download = copy,
+                                                  .unpack = unpack,
                                                   .launch = launch};

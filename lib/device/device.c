@@ -104,6 +104,11 @@ int device_upload(struct device_stream *s, void *dst, const void *src, int64_t b
     return s->device->backend->upload(s, dst, src, bytes, err);
 }
 
+int device_unpack(struct device_stream *s, void *dst, enum dtype to, const void *src,
+                  enum dtype from, int64_t n, struct err *err) {
+    return s->device->backend->unpack(s, dst, to, src, from, n, err);
+}
+
 int device_download(struct device_stream *s, void *dst, const void *src, int64_t bytes,
                     struct err *err) {
     return s->device->backend->download(s, dst, src, bytes, err);

@@ -74,6 +74,12 @@ int device_upload(struct device_stream *s, void *dst, const void *src, int64_t b
 int device_download(struct device_stream *s, void *dst, const void *src, int64_t bytes,
                     struct err *err);
 
+/* From memory of device_alloc_host to the device, which makes wider numbers of narrow ones: i32 of u8, u16
+ * and i32; any float type of f32, and of u8, of which 255 becomes 1. src may be reused when the stream has
+ * come past it. */
+int device_unpack(struct device_stream *s, void *dst, enum dtype to, const void *src,
+                  enum dtype from, int64_t n, struct err *err);
+
 /* A strided copy of a block of floats; the numbers are borrowed. */
 struct device_copy {
     int rank;

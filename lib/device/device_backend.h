@@ -54,6 +54,8 @@ struct device_backend {
                   struct err *err);
     int (*download)(struct device_stream *s, void *dst, const void *src, int64_t bytes,
                     struct err *err);
+    int (*unpack)(struct device_stream *s, void *dst, enum dtype to, const void *src,
+                  enum dtype from, int64_t n, struct err *err);
     int (*launch)(struct device_stream *s, enum opcode code, const union instr_n *n,
                   const union instr_src *in, const union instr_dst *out,
                   const struct device_args *args, struct err *err);

@@ -130,6 +130,8 @@ struct kernel_box {
 /* y = x in 32 bits, and x rounded to nearest, ties to even, to f32, bf16 or f16. */
 void kernel_widen(int64_t n, enum dtype from, const void *x, float *y);
 void kernel_narrow(int64_t n, enum dtype to, const float *x, void *y);
+/* Data as it is read, to what instructions take: see device_unpack. */
+void kernel_unpack(int64_t n, enum dtype from, const void *x, enum dtype to, void *y);
 
 /* dst = src, bytes that do not overlap. */
 void kernel_move(int64_t bytes, const void *src, void *dst);

@@ -5,8 +5,8 @@
  * order: what is read when changes nothing of what is read. A piece that cannot be read keeps its error,
  * which the step gets when it comes to that piece, so a training that ends before it never hears of it.
  *
- * Numbers of pieces only grow: `freed` <= `taken` <= `read`, and piece i is described by place
- * i % PIECES. Bytes lie in the ring one behind the other; one that would cross its end begins at 0. */
+ * Numbers of pieces only grow: `freed` <= `given` <= `taken` <= `read`, and piece i is described by place
+ * i % PIECES. Where the device works by itself, an event says when a piece that was given is used up. Bytes lie in the ring one behind the other; one that would cross its end begins at 0. */
 #define _POSIX_C_SOURCE 200809L
 #include "exec/exec_impl.h"
 
@@ -46,6 +46,7 @@ struct ahead_piece {
     int64_t sample;    /* the first of its micro-batch */
     int64_t counted;   /* samples, of counts */
     int64_t at, bytes; /* in the ring */
+    enum dtype form;   /* of inputs */
     bool failed;
 };
 
@@ -56,6 +57,9 @@ struct exec_ahead {
     bool counts; /* some losses have targets to be counted */
     int64_t
         due; /* the sample that the next batch of training begins with; -1 = it is not read */
+    int64_t given; /* pieces that the compute stream has been given all the use of */
+    /* When it is done with them; NULL where it is at once. */
+    struct device_event *used_up[PIECES];
     bool started; /* there is a thread */
     pthread_t thread;
     pthread_mutex_t lock; /* of all below */
@@ -93,8 +97,8 @@ static bool next_input(const struct exec *x, struct cursor *c, struct ahead_piec
                               .box = &chunk->ready[i].box,
                               .split = c->split,
                               .sample = c->sample + micro_batch * x->g->plan->micro_batch,
-                              .bytes = dtype_size(DTYPE_i32) *
-                                       chunk->sp->instrs[i].n.input.elems};
+                              .form = exec_form(x, c->split, &chunk->sp->instrs[i])};
+    p->bytes = dtype_size(p->form) * p->ins->n.input.elems;
     return true;
 }
 
@@ -127,9 +131,13 @@ static bool next_piece(const struct exec *x, struct cursor *c, struct ahead_piec
 
 /* ---- the thread ----------------------------------------------------------------------------- */
 
+static int64_t aligned(int64_t bytes) {
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
 /* Gives the piece its place in the ring; false: there is no room yet. */
 static bool find_room(struct exec_ahead *a, struct ahead_piece *p) {
-    int64_t bytes = (p->bytes + ALIGN - 1) / ALIGN * ALIGN;
+    int64_t bytes = aligned(p->bytes);
     bool empty = a->read == a->freed;
     int64_t head = empty ? 0 : a->head, tail = empty ? 0 : a->pieces[a->freed % PIECES].at;
     if (a->read - a->freed == PIECES)
@@ -176,6 +184,12 @@ static bool read_one(struct exec_ahead *a) {
     return true;
 }
 
+/* The lock is held. */
+static void wake(struct exec_ahead *a) {
+    a->sleeps = false;
+    pthread_cond_signal(&a->more);
+}
+
 static void *read_ahead(void *arg) {
     struct exec_ahead *a = arg;
     pthread_mutex_lock(&a->lock);
@@ -183,8 +197,9 @@ static void *read_ahead(void *arg) {
         if (read_one(a))
             continue;
         a->sleeps = true;
-        pthread_cond_wait(&a->more, &a->lock);
-        a->sleeps = false;
+        pthread_cond_signal(&a->done);
+        while (a->sleeps)
+            pthread_cond_wait(&a->more, &a->lock);
     }
     pthread_mutex_unlock(&a->lock);
     return NULL;
@@ -202,6 +217,14 @@ static int start(struct exec_ahead *a, struct err *err) {
 
 /* ---- for the step --------------------------------------------------------------------------- */
 
+/* Bytes of a number of an input, in the split where it is wider. */
+static int64_t width(const struct exec *x, const struct instr *ins) {
+    int64_t train = dtype_size(exec_form(x, DATA_TRAIN, ins)), valid = 0;
+    if (data_size(x->data, DATA_VALID))
+        valid = dtype_size(exec_form(x, DATA_VALID, ins));
+    return train > valid ? train : valid;
+}
+
 /* Sets *largest to the bytes of the largest piece. Returns those of two steps. */
 static int64_t sum_bytes(const struct exec *x, int64_t *largest) {
     int64_t counts = x->n_losses * (int64_t)sizeof(double), sum = counts;
@@ -211,7 +234,7 @@ static int64_t sum_bytes(const struct exec *x, int64_t *largest) {
         for (int i = 0; i < sp->n_instrs; i++) {
             if (sp->instrs[i].code != I_input)
                 continue;
-            int64_t bytes = dtype_size(DTYPE_i32) * sp->instrs[i].n.input.elems + ALIGN;
+            int64_t bytes = width(x, &sp->instrs[i]) * sp->instrs[i].n.input.elems + ALIGN;
             *largest = bytes > *largest ? bytes : *largest;
             sum += bytes * plan_micro_batches(x->g->plan);
         }
@@ -245,6 +268,9 @@ int exec_ahead_create(struct exec *x, struct err *err) {
     bytes = bytes < MOST_BYTES ? bytes : MOST_BYTES;
     bytes = bytes > LEAST_BYTES ? bytes : LEAST_BYTES;
     a->ring_bytes = bytes > LEAST * largest ? bytes : LEAST * largest;
+    for (int i = 0; i < PIECES && !device_is_host(x->device); i++)
+        if (!(a->used_up[i] = device_event_create(x->device, err)))
+            return -1;
     a->ring = device_alloc_host(x->device, a->ring_bytes, err);
     return a->ring ? 0 : err_prefix(err, "room for data that is read ahead");
 }
@@ -256,29 +282,31 @@ void exec_ahead_destroy(struct exec_ahead *a, struct device *device) {
         pthread_mutex_lock(&a->lock);
         a->ends = true;
         atomic_store(&a->halt, true);
-        pthread_cond_signal(&a->more);
+        wake(a);
         pthread_mutex_unlock(&a->lock);
         pthread_join(a->thread, NULL);
     }
     pthread_cond_destroy(&a->done);
     pthread_cond_destroy(&a->more);
     pthread_mutex_destroy(&a->lock);
+    for (int i = 0; i < PIECES; i++)
+        device_event_destroy(a->used_up[i]);
     device_free_host(device, a->ring);
     free(a);
 }
 
-/* What was read for another place is forgotten. */
+/* What was read for another place, and is not in use any more, is forgotten. */
 static void restart(struct exec_ahead *a, struct cursor from) {
     pthread_mutex_lock(&a->lock);
     atomic_store(&a->halt, true);
     while (a->busy)
         pthread_cond_wait(&a->done, &a->lock);
-    a->read = a->taken = a->freed = a->used = 0;
+    a->read = a->taken = a->given = a->freed = a->used = 0;
     a->pending = false;
     a->err = (struct err){0};
     a->cursor = from;
     atomic_store(&a->halt, false);
-    pthread_cond_signal(&a->more);
+    wake(a);
     pthread_mutex_unlock(&a->lock);
 }
 
@@ -291,6 +319,8 @@ int exec_ahead_begin(struct exec_ahead *a, enum data_split split, int64_t sample
     a->due = training ? sample + batch : -1;
     if (goes_on)
         return 0;
+    if (device_synchronize(a->x->streams[STREAM_compute], err) < 0)
+        return -1;
     restart(a, (struct cursor){.split = split,
                                .sample = sample,
                                .batches = training ? INT64_MAX : batches,
@@ -300,33 +330,75 @@ int exec_ahead_begin(struct exec_ahead *a, enum data_split split, int64_t sample
     return a->started ? 0 : start(a, err);
 }
 
-/* Waits for the next piece. */
-static struct ahead_piece *take(struct exec_ahead *a, struct err *err) {
+/* What the device has used up makes room. */
+static int reclaim(struct exec_ahead *a, struct err *err) {
+    int64_t upto = a->freed;
+    int reached = 1;
+    while (upto < a->given && reached == 1) {
+        struct device_event *e = a->used_up[upto % PIECES];
+        reached = e ? device_event_reached(e, err) : 1;
+        upto += reached == 1;
+    }
     pthread_mutex_lock(&a->lock);
-    while (a->taken == a->read)
-        pthread_cond_wait(&a->done, &a->lock);
-    struct ahead_piece *p = &a->pieces[a->taken++ % PIECES];
-    if (p->failed && err)
-        *err = a->err;
+    for (; a->freed < upto; a->freed++)
+        a->used -= aligned(a->pieces[a->freed % PIECES].bytes);
+    /* The thread is woken for several pieces, not for each. */
+    if (a->sleeps && a->read - a->freed <= PIECES / 2 && a->used <= a->ring_bytes / 2)
+        wake(a);
     pthread_mutex_unlock(&a->lock);
-    return p->failed ? NULL : p;
+    return reached < 0 ? -1 : 0;
 }
 
-void exec_ahead_give(struct exec_ahead *a) {
+/* Nothing can be read before the device is done with some of what it was given: all of it is given, so
+ * that it comes to this without the host. */
+static int make_room(struct exec_ahead *a, struct err *err) {
+    int64_t before = a->freed;
+    if (reclaim(a, err) < 0)
+        return -1;
+    if (a->freed > before)
+        return 0;
+    return device_synchronize(a->x->streams[STREAM_compute], err) < 0 ? -1
+                                                                      : reclaim(a, err);
+}
+
+/* Waits for the next piece. */
+static struct ahead_piece *take(struct exec_ahead *a, struct err *err) {
+    struct ahead_piece *p = NULL;
+    int rc = 0;
     pthread_mutex_lock(&a->lock);
-    a->used -= (a->pieces[a->freed++ % PIECES].bytes + ALIGN - 1) / ALIGN * ALIGN;
-    /* The thread is woken for several pieces, not for each. */
-    bool low = a->read - a->freed <= PIECES / 2 && a->used <= a->ring_bytes / 2;
-    if (a->sleeps && low)
-        pthread_cond_signal(&a->more);
+    while (a->taken == a->read && rc == 0) {
+        if (a->sleeps && a->freed < a->given) {
+            pthread_mutex_unlock(&a->lock);
+            rc = make_room(a, err);
+            pthread_mutex_lock(&a->lock);
+        } else {
+            pthread_cond_wait(&a->done, &a->lock);
+        }
+    }
+    if (rc == 0)
+        p = &a->pieces[a->taken++ % PIECES];
+    if (p && p->failed && err)
+        *err = a->err;
     pthread_mutex_unlock(&a->lock);
+    return p && !p->failed ? p : NULL;
+}
+
+int exec_ahead_give(struct exec_ahead *a, struct err *err) {
+    struct device_event *e = a->used_up[a->given % PIECES];
+    if (e && device_event_record(e, a->x->streams[STREAM_compute], err) < 0)
+        return -1;
+    a->given++;
+    return reclaim(a, err);
 }
 
 const void *exec_ahead_take(struct exec_ahead *a, const struct instr *ins, int64_t sample,
-                            struct err *err) {
+                            enum dtype *form, struct err *err) {
     const struct ahead_piece *p = take(a, err);
-    assert(!p || (p->ins == ins && p->sample == sample));
-    return p ? a->ring + p->at : NULL;
+    if (!p)
+        return NULL;
+    assert(p->ins == ins && p->sample == sample);
+    *form = p->form;
+    return a->ring + p->at;
 }
 
 int exec_ahead_counts(struct exec_ahead *a, double *counts, struct err *err) {
@@ -335,6 +407,9 @@ int exec_ahead_counts(struct exec_ahead *a, double *counts, struct err *err) {
         return -1;
     assert(!p->ins);
     memcpy(counts, a->ring + p->at, (size_t)p->bytes);
-    exec_ahead_give(a);
-    return 0;
+    return exec_ahead_give(a, err);
+}
+
+const void *exec_ahead_room(const struct exec_ahead *a) {
+    return a->ring;
 }

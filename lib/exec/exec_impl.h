@@ -138,7 +138,9 @@ void exec_prepare_losses(struct exec *x);
 int exec_count(struct exec *x, int64_t batches, struct err *err);
 
 /* exec_read.c: may be called while a step runs. */
-/* The box of an input, of the samples from the first of its micro-batch on. */
+/* The type in which an input is read, no wider than it must be. */
+enum dtype exec_form(const struct exec *x, enum data_split split, const struct instr *ins);
+/* The box of an input in this form, of the samples from the first of its micro-batch on. */
 int exec_read_box(const struct exec *x, enum data_split split, int64_t sample,
                   const struct instr *ins, const struct box *b, void *out, struct err *err);
 /* Counts targets of n samples for each loss, in this rank's share of the samples. Once *stop is set, what
@@ -160,8 +162,11 @@ int exec_ahead_counts(struct exec_ahead *a, double *counts, struct err *err);
 /* Then, in the order of the actions, each input of the micro-batch that begins with this sample: to be
  * given back when it is used up. Waits for it where it is not there yet. */
 const void *exec_ahead_take(struct exec_ahead *a, const struct instr *ins, int64_t sample,
-                            struct err *err);
-void exec_ahead_give(struct exec_ahead *a);
+                            enum dtype *form, struct err *err);
+/* The compute stream has been given all that reads it. */
+int exec_ahead_give(struct exec_ahead *a, struct err *err);
+/* Where data lies that was read: some of it, for recordings that are not replayed. */
+const void *exec_ahead_room(const struct exec_ahead *a);
 
 /* exec_run.c */
 int exec_run(struct exec *x, struct action a, struct err *err);

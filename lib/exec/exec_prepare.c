@@ -92,14 +92,8 @@ static void mark_stretches(struct exec_chunk *c) {
         }
 }
 
-/* Room for the largest piece of data, and for initial parameters at least in rows. */
+/* Room for initial parameters at least in rows. */
 static void need_host_room(struct exec *x, const struct exec_chunk *c) {
-    for (int i = 0; i < c->sp->n_instrs; i++) {
-        const struct instr *ins = &c->sp->instrs[i];
-        int64_t bytes =
-            ins->code == I_input ? dtype_size(DTYPE_i32) * ins->n.input.elems : 0;
-        x->host_bytes = bytes > x->host_bytes ? bytes : x->host_bytes;
-    }
     for (int i = 0; i < c->sp->n_params; i++) {
         const struct param_instance *p = &c->sp->params[i];
         struct box b = exec_box(c, &x->g->plan->model->params[p->param].shape, p->place);

@@ -2,22 +2,42 @@
  * of its own (exec_ahead.c), so nothing here depends on where the step is. */
 #include "exec/exec_impl.h"
 
-/* Whole numbers of a data input from position `at` of a sample on, or values of an image. */
+enum dtype exec_form(const struct exec *x, enum data_split split, const struct instr *ins) {
+    switch (x->g->plan->model->tensors[ins->tensor].source) {
+    case DATA_TOKEN:
+    case DATA_NEXT_TOKEN:
+    case DATA_IMAGE: return data_form(x->data, split);
+    default: return DTYPE_i32;
+    }
+}
+
+/* Numbers of a data input from position `at` of a sample on, in its form. */
 static int read_run(const struct data *data, enum data_split split, enum data_source source,
                     int64_t sample, int64_t at, int64_t n, void *out, struct err *err) {
     switch (source) {
-    case DATA_TOKEN: return data_tokens(data, split, sample, at, n, out, NULL, err);
-    case DATA_NEXT_TOKEN: return data_tokens(data, split, sample, at, n, NULL, out, err);
+    case DATA_TOKEN:
+    case DATA_IMAGE: return data_packed(data, split, sample, at, n, out, err);
+    case DATA_NEXT_TOKEN: return data_packed(data, split, sample, at + 1, n, out, err);
     case DATA_INPUT: return data_input(data, split, sample, at, n, out, err);
     case DATA_INPUT_LENGTH: return data_input_length(data, split, sample, out, err);
     case DATA_TARGET: return data_target(data, split, sample, at, n, false, out, err);
     case DATA_SHIFTED_TARGET:
         return data_target(data, split, sample, at, n, true, out, err);
-    case DATA_IMAGE: return data_image(data, split, sample, at, n, out, NULL, err);
     case DATA_LABEL: return data_image(data, split, sample, 0, 0, NULL, out, err);
     case DATA_SOURCE_COUNT: break;
     }
     return err_system(err, "no source of data");
+}
+
+/* The same, always of 32 bits. */
+static int read_whole(const struct data *data, enum data_split split,
+                      enum data_source source, int64_t sample, int64_t at, int64_t n,
+                      int32_t *out, struct err *err) {
+    switch (source) {
+    case DATA_TOKEN: return data_tokens(data, split, sample, at, n, out, NULL, err);
+    case DATA_NEXT_TOKEN: return data_tokens(data, split, sample, at, n, NULL, out, err);
+    default: return read_run(data, split, source, sample, at, n, out, err);
+    }
 }
 
 /* How a box lies in a sample: as runs of values that follow each other in both. */
@@ -49,6 +69,7 @@ int exec_read_box(const struct exec *x, enum data_split split, int64_t sample,
     struct extents whole = model_extents(m, &t->shape, 1);
     const struct box_runs r = box_runs(&whole, b);
     int64_t first = sample + b->first[0], runs = ins->n.input.elems / r.n;
+    int64_t run_bytes = r.n * dtype_size(exec_form(x, split, ins));
     int rc = 0;
     for (int64_t i = 0; i < runs && rc == 0; i++) {
         int64_t one = i, at = r.at, step = r.step;
@@ -58,7 +79,7 @@ int exec_read_box(const struct exec *x, enum data_split split, int64_t sample,
             step *= whole.size[d];
         }
         rc = read_run(x->data, split, t->source, first + one, at, r.n,
-                      (int32_t *)out + i * r.n, err);
+                      (char *)out + i * run_bytes, err);
     }
     return rc;
 }
@@ -75,7 +96,7 @@ static int count_sample(const struct exec *x, enum data_split split,
     int64_t elems = extents_count(&one);
     for (int64_t at = 0, n; at < elems; at += n) {
         n = elems - at < PIECE ? elems - at : PIECE;
-        if (read_run(x->data, split, t->source, sample, at, n, piece, err) < 0)
+        if (read_whole(x->data, split, t->source, sample, at, n, piece, err) < 0)
             return -1;
         for (int64_t i = 0; i < n; i++)
             *count += piece[i] >= 0 && piece[i] != l->ignore;

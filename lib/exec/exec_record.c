@@ -33,10 +33,33 @@ struct device_recording *exec_record(struct exec *x, const struct exec_chunk *c,
     return NULL;
 }
 
+/* The same for what brings data in, of any type in which it may come. */
+static int load_input(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
+                      struct err *err) {
+    struct device_stream *s = x->streams[STREAM_compute];
+    void *to = exec_address(x, buffer_offset(c->sp, ins->out.input.y, 0), 0);
+    for (int split = 0; split < DATA_SPLITS; split++) {
+        if (!data_size(x->data, (enum data_split)split))
+            continue;
+        if (device_record_begin(s, err) < 0)
+            return -1;
+        int rc = device_unpack(s, to, ins->dtype, exec_ahead_room(x->ahead),
+                               exec_form(x, (enum data_split)split, ins),
+                               ins->n.input.elems, err);
+        struct device_recording *r = device_record_end(s, rc < 0 ? NULL : err);
+        device_recording_destroy(r);
+        if (rc < 0 || !r)
+            return -1;
+    }
+    return 0;
+}
+
 /* One instruction alone: for what it loads, which is something else in the first micro-batch where it
  * is fresh. */
 static int load_instr(struct exec *x, const struct exec_chunk *c, int i,
                       int64_t micro_batch, struct err *err) {
+    if (c->sp->instrs[i].code == I_input && x->ahead)
+        return load_input(x, c, &c->sp->instrs[i], err);
     if (!exec_repeats(&c->sp->instrs[i]))
         return 0;
     struct device_recording *r = exec_record(x, c, i, 1, micro_batch, err);

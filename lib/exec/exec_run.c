@@ -35,11 +35,13 @@ int exec_upload(struct exec *x, void *to, enum dtype dtype, const void *from, in
 }
 
 static int run_input(struct exec *x, const struct instr *ins, void *out, struct err *err) {
-    const void *data = exec_ahead_take(x->ahead, ins, x->sample + x->now.first_sample, err);
-    if (!data || exec_upload(x, out, ins->dtype, data, ins->n.input.elems, err) < 0)
+    enum dtype form;
+    const int64_t sample = x->sample + x->now.first_sample;
+    const void *data = exec_ahead_take(x->ahead, ins, sample, &form, err);
+    if (!data || device_unpack(x->streams[STREAM_compute], out, ins->dtype, data, form,
+                               ins->n.input.elems, err) < 0)
         return -1;
-    exec_ahead_give(x->ahead);
-    return 0;
+    return exec_ahead_give(x->ahead, err);
 }
 
 /* ---- scalars ------------------------------------------------------------------------------ */

@@ -162,7 +162,7 @@ static cudaError_t check_arguments(const struct kernel *k, void **args, cudaStre
             break;
         if (is)
             memcpy(&p, args[i], sizeof p);
-        if (p && !fake_cuda_is_device(p, 1))
+        if (p && !fake_cuda_reaches(p))
             return refuse(k, cudaErrorIllegalAddress,
                           "argument %lld is no address of the GPU", (long long)i + 1);
     }

@@ -78,5 +78,7 @@ int fake_cuda_gpu_of(const char *how, int rank);
 bool fake_cuda_is_stream(cudaStream_t s);
 /* Is it memory that cudaMalloc gave? */
 bool fake_cuda_is_device(const void *p, int64_t bytes);
+/* May a kernel use it: memory of the device, or pinned memory of the host? */
+bool fake_cuda_reaches(const void *p);
 
 #endif

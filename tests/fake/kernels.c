@@ -5,6 +5,7 @@
 #include "cuda/cuda_norm.h"
 #include "cuda/cuda_product.h"
 #include "cuda/cuda_state.h"
+#include "cuda/cuda_unpack.h"
 #include "device/cpu.h"
 #include "fake/cudart.h"
 
@@ -101,6 +102,29 @@ static void run(void *args) {
 static void give(struct cuda_call *c, struct kernel k) {
     fake_cuda_load(opcode_name(k.code));
     fake_cuda_launch(c->stream, run, &k, sizeof k);
+}
+
+/* ---- data ------------------------------------------------------------------------------------ */
+
+struct unpacked {
+    int64_t n;
+    const void *x;
+    void *y;
+    enum dtype from, to;
+};
+
+static void run_unpacked(void *args) {
+    const struct unpacked *u = args;
+    fake_cuda.kernels++;
+    kernel_unpack(u->n, u->from, u->x, u->to, u->y);
+}
+
+__attribute__((weak)) int cuda_unpack_kernel(struct cuda_call *c, int64_t n, const void *x,
+                                             enum dtype from, void *y, enum dtype to) {
+    const struct unpacked u = {n, x, y, from, to};
+    fake_cuda_load("data");
+    fake_cuda_launch(c->stream, run_unpacked, &u, sizeof u);
+    return 0;
 }
 
 /* ---- several in one ----------------------------------------------------------------------- */

@@ -15,7 +15,7 @@ struct block {
     int64_t bytes;
 };
 
-static ARR(struct block) blocks;
+static ARR(struct block) blocks, pinned; /* of the device; of the host */
 
 cudaError_t cudaMemGetInfo(size_t *left, size_t *total) {
     *total = (size_t)fake_cuda_gpu()->bytes;
@@ -65,22 +65,34 @@ cudaError_t cudaFree(void *p) {
     return cudaSuccess;
 }
 
-bool fake_cuda_is_device(const void *p, int64_t bytes) {
-    for (int64_t i = 0; i < blocks.n; i++) {
-        const struct block *b = &blocks.p[i];
-        if ((const char *)p >= b->p && (const char *)p + bytes <= b->p + b->bytes)
+static bool is_in(const struct block *list, int64_t n, const void *p, int64_t bytes) {
+    for (int64_t i = 0; i < n; i++)
+        if ((const char *)p >= list[i].p &&
+            (const char *)p + bytes <= list[i].p + list[i].bytes)
             return true;
-    }
     return false;
+}
+
+bool fake_cuda_is_device(const void *p, int64_t bytes) {
+    return is_in(blocks.p, blocks.n, p, bytes);
+}
+
+bool fake_cuda_reaches(const void *p) {
+    return is_in(blocks.p, blocks.n, p, 1) || is_in(pinned.p, pinned.n, p, 1);
 }
 
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags) {
     (void)flags;
     *p = malloc(bytes);
+    if (*p)
+        arr_push(&pinned, (struct block){*p, (int64_t)bytes});
     return fake_cuda_error(*p ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
 cudaError_t cudaFreeHost(void *p) {
+    for (int64_t i = 0; i < pinned.n; i++)
+        if (pinned.p[i].p == p)
+            pinned.p[i--] = pinned.p[--pinned.n];
     free(p);
     return cudaSuccess;
 }

@@ -2,6 +2,7 @@
  * see what they would see alone; a file that cannot be read any more is an error of the step that
  * wants it, which ends the job: one plan is tried, by its number. Rank 0 prints TAP. Files are written
  * to DIR. */
+#define _XOPEN_SOURCE 700 /* truncate */
 #include "../unit/tap.h"
 #include "common/rng.h"
 #include "exec/exec_impl.h"

@@ -26,7 +26,7 @@ static bool staged; /* works between ranks go by way of the hosts */
 
 /* ---- the device ----------------------------------------------------------------------------- */
 
-enum op_kind { OP_LAUNCH, OP_UPLOAD, OP_RECORD, OP_WAIT, OP_WORK };
+enum op_kind { OP_LAUNCH, OP_UPLOAD, OP_UNPACK, OP_RECORD, OP_WAIT, OP_WORK };
 
 struct event {
     int64_t given, reached; /* how often it was recorded, and how many of those were done */
@@ -40,7 +40,9 @@ struct op {
     union instr_dst out;
     struct device_args args;
     void *dst, *data; /* of upload; the data are owned */
-    int64_t bytes;
+    int64_t bytes;    /* numbers, of unpack, */
+    const void *src;  /* which reads them when its turn comes */
+    enum dtype from, to;
     struct event *event;
     int64_t mark; /* of the event */
     struct comm_work work;
@@ -95,6 +97,7 @@ static int run_op(struct op *op, struct err *err) {
         memcpy(op->dst, op->data, (size_t)op->bytes);
         free(op->data);
         return 0;
+    case OP_UNPACK: kernel_unpack(op->bytes, op->from, op->src, op->to, op->dst); return 0;
     case OP_RECORD: op->event->reached = op->mark; return 0;
     case OP_WAIT: return 0;
     case OP_WORK: return do_work(&op->work, err);
@@ -243,6 +246,14 @@ static int upload(struct device_stream *s, void *dst, const void *src, int64_t b
     return 0;
 }
 
+static int unpack(struct device_stream *s, void *dst, enum dtype to, const void *src,
+                  enum dtype from, int64_t n, struct err *err) {
+    (void)err;
+    *give(s, OP_UNPACK) = (struct op){
+        .kind = OP_UNPACK, .dst = dst, .to = to, .src = src, .from = from, .bytes = n};
+    return 0;
+}
+
 static int download(struct device_stream *s, void *dst, const void *src, int64_t bytes,
                     struct err *err) {
     if (synchronize(s, err) < 0)
@@ -314,6 +325,7 @@ static const struct device_backend apart = {.name = "apart",
                                             .event_reached = event_reached,
                                             .upload = upload,
                                             .download = download,
+                                            .unpack = unpack,
                                             .launch = launch};
 
 /* ---- what is between ranks ------------------------------------------------------------------ */

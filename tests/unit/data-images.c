@@ -18,6 +18,17 @@ static unsigned char images[16 + N * PIXELS] = {0, 0, 8, 3,    0, 0, 0, N,
                                                 0, 0, 0, ROWS, 0, 0, 0, COLS};
 static unsigned char labels[8 + N] = {0, 0, 8, 1, 0, 0, 0, N};
 
+/* Wrong bytes of those that travel instead of values. */
+static int packed_apart(const struct data *d, int64_t sample, int64_t first, int64_t n,
+                        const float *values) {
+    unsigned char bytes[64];
+    int bad = data_form(d, DATA_TRAIN) != DTYPE_u8 ||
+              data_packed(d, DATA_TRAIN, sample, first, n, bytes, NULL) < 0;
+    for (int64_t i = 0; i < n && !bad; i++)
+        bad += (float)bytes[i] / 255 != values[i];
+    return bad;
+}
+
 /* Image i is filled with bytes (5 i + p), its label is i % 10. */
 static void test_samples(const char *source) {
     struct data *d = open_with(base, source);
@@ -37,6 +48,7 @@ static void test_samples(const char *source) {
             bad += v[p] != (float)(5 * i + p) / 255;
         data_image(d, DATA_TRAIN, s, 4, 5, part, NULL, NULL);
         bad += memcmp(part, v + 4, sizeof part) != 0;
+        bad += packed_apart(d, s, 0, PIXELS, v) + packed_apart(d, s, 4, 5, part);
         data_image(d, DATA_TRAIN, s, 0, 0, NULL, &again, NULL);
         bad += again != label;
     }
@@ -64,6 +76,8 @@ static void test_synthetic(void) {
             mean[label][p] += v[p];
         }
         data_image(d, DATA_TRAIN, s, 7, 2, part, NULL, NULL);
+        bad += memcmp(part, v + 7, sizeof part) != 0;
+        data_packed(d, DATA_TRAIN, s, 7, 2, part, NULL);
         bad += memcmp(part, v + 7, sizeof part) != 0;
     }
     /* The nearest class mean of training tells the class of validation. */
@@ -131,6 +145,7 @@ static void test_cifar(void) {
             bad += v[k] != (float)((i + 3 * k) % 251) / 255;
         data_image(d, DATA_TRAIN, s, 1001, 50, part, NULL, NULL);
         bad += memcmp(part, v + 1001, sizeof part) != 0;
+        bad += packed_apart(d, s, 1001, 50, part);
     }
     ok(!bad && !strcmp(data_info(d)->format, "CIFAR-10 images"),
        "CIFAR-10: two files, channels last");

@@ -82,6 +82,23 @@ static void test_epoch(const char *source, const char *format, int mod) {
     data_close(d);
 }
 
+/* Wrong tokens of those that come as narrow as they are in the file. */
+static int packed_apart(const struct data *d, enum data_split split, int64_t sample,
+                        int64_t first, int64_t n, const int32_t *tokens) {
+    union {
+        uint8_t u8[16];
+        uint16_t u16[16];
+        int32_t i32[16];
+    } p;
+    enum dtype form = data_form(d, split);
+    int bad = data_packed(d, split, sample, first, n, &p, NULL) < 0;
+    for (int64_t i = 0; i < n; i++)
+        bad += tokens[i] != (form == DTYPE_u8    ? p.u8[i]
+                             : form == DTYPE_u16 ? p.u16[i]
+                                                 : p.i32[i]);
+    return bad;
+}
+
 /* Ids beyond 16 bits, with and without a header; shards of both widths; and halves of them are not
  * taken for tokens. */
 static void test_wide(void) {
@@ -110,6 +127,13 @@ static void test_wide(void) {
     snprintf(list, sizeof list, "%s,%s", path_of("wide.u32"), path_of("narrow.bin"));
     struct data *d = open_with(spec, list);
     ok(d && data_info(d)->items == 700, "shards of 32 and of 16 bits");
+    int bad = data_form(d, DATA_TRAIN) != DTYPE_i32;
+    for (int64_t s = 0; s < data_size(d, DATA_TRAIN); s++) {
+        int32_t x[8];
+        data_tokens(d, DATA_TRAIN, s, 0, 8, x, NULL, NULL);
+        bad += packed_apart(d, DATA_TRAIN, s, 0, 8, x);
+    }
+    ok(!bad, "which travel in 32");
     data_close(d);
     refused(spec, write_file("halves.bin", id, sizeof ids - 1024), "every second token",
             "32-bit tokens");
@@ -121,9 +145,9 @@ static void test_wide(void) {
     refused(spec, write_file("odd.u32", id, 402), "402 bytes", "multiple of 4");
 }
 
-static void test_slices(const char *source) {
+static void test_slices(const char *source, enum dtype form) {
     struct data *d = open_with(base, source);
-    int bad = 0;
+    int bad = data_form(d, DATA_TRAIN) != form;
     for (int64_t s = 0; s < 40; s++) {
         enum data_split split = s % 2 ? DATA_TRAIN : DATA_VALID;
         int32_t x[8], y[8], a[8], b[8];
@@ -133,6 +157,8 @@ static void test_slices(const char *source) {
                 data_tokens(d, split, s, first, count, a, b, NULL);
                 bad += memcmp(a, x + first, 4 * (size_t)count) != 0;
                 bad += memcmp(b, y + first, 4 * (size_t)count) != 0;
+                bad += packed_apart(d, split, s, first, count, a);
+                bad += packed_apart(d, split, s, first + 1, count, b);
                 memset(b, 0, sizeof b);
                 data_tokens(d, split, s, first, count, NULL, b, NULL);
                 bad += memcmp(b, y + first, 4 * (size_t)count) != 0;
@@ -362,10 +388,10 @@ int main(void) {
     struct data_spec keep = base;
     base.vocab = 256;
     write_file("x.txt", text, sizeof text);
-    test_slices(path_of("x.txt"));
+    test_slices(path_of("x.txt"), DTYPE_u8);
     base = keep;
-    test_slices(path_of("l.bin"));
-    test_slices("synthetic");
+    test_slices(path_of("l.bin"), DTYPE_u16);
+    test_slices("synthetic", DTYPE_i32);
     test_shards();
     test_wide();
     test_synthetic();
