@@ -78,10 +78,11 @@ int cifar_read(const struct cifar_set *set, int64_t item, int64_t first, int64_t
                           f->path, (long long)at, record[0], (long long)set->classes);
     if (label)
         *label = record[0];
+    int64_t pixel = first / CIFAR_CHANNELS, channel = first % CIFAR_CHANNELS;
     for (int64_t k = 0; bytes && k < count; k++) {
-        int64_t pixel = (first + k) / CIFAR_CHANNELS,
-                channel = (first + k) % CIFAR_CHANNELS;
         bytes[k] = record[1 + channel * CIFAR_PIXELS + pixel];
+        channel = channel + 1 < CIFAR_CHANNELS ? channel + 1 : 0;
+        pixel += channel == 0;
     }
     return 0;
 }

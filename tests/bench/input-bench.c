@@ -1,4 +1,5 @@
-/* input-bench.c - how much data one core supplies: images of 224 x 224 in three colours, and tokens.
+/* input-bench.c - how much data one core supplies: images of 224 x 224 in three colours, those of CIFAR-10,
+ * and tokens.
  *
  * The files are written to DIR first, and so are in the system's cache when they are read. Then every
  * sample is read once, in the order of a training, as the thread that reads ahead does; and widened by one
@@ -52,6 +53,19 @@ static int write_images(const char *dir, char *images, char *labels, size_t size
     return f && g && fclose(f) == 0 && fclose(g) == 0 ? 0 : -1;
 }
 
+static int write_cifar(const char *dir, char *path, size_t size) {
+    enum { RECORD = 3073, IMAGES = 10000 };
+    unsigned char record[RECORD];
+    snprintf(path, size, "%s/bench-cifar.bin", dir);
+    FILE *f = fopen(path, "wb");
+    for (int i = 0; f && i < IMAGES; i++) {
+        for (int k = 0; k < RECORD; k++)
+            record[k] = (unsigned char)(k ? i + 7 * k : i % 10);
+        fwrite(record, 1, RECORD, f);
+    }
+    return f && fclose(f) == 0 ? 0 : -1;
+}
+
 static int write_tokens(const char *dir, char *path, size_t size) {
     snprintf(path, size, "%s/bench.bin", dir);
     FILE *f = fopen(path, "wb");
@@ -95,7 +109,7 @@ static int measure(const struct data_spec *spec, const char *what, int64_t count
 }
 
 int main(int argc, char **argv) {
-    char images[4096], labels[4096], tokens[4096], pair[8200];
+    char images[4096], labels[4096], tokens[4096], cifar[4096], pair[8200];
     struct err err = {0};
     if (argc < 2) {
         fprintf(stderr, "usage: input-bench DIR [IMAGES]\n");
@@ -104,18 +118,22 @@ int main(int argc, char **argv) {
     if (kernel_init(1, &err) < 0 ||
         write_images(argv[1], images, labels, sizeof images,
                      argc > 2 ? atol(argv[2]) : 512) < 0 ||
+        write_cifar(argv[1], cifar, sizeof cifar) < 0 ||
         write_tokens(argv[1], tokens, sizeof tokens) < 0)
         return fprintf(stderr, "input-bench: %s: cannot be written\n", argv[1]),
                EXIT_SYSTEM;
     snprintf(pair, sizeof pair, "%s,%s", images, labels);
     struct data_spec of_images = {
         .source = pair, .kind = DATA_IMAGES, .pixels = PIXELS, .classes = 10, .seed = 1};
+    struct data_spec of_cifar = {
+        .source = cifar, .kind = DATA_IMAGES, .pixels = 3072, .classes = 10, .seed = 1};
     struct data_spec of_tokens = {
         .source = tokens, .kind = DATA_TOKENS, .seq = SEQ, .vocab = 50257, .seed = 1};
     int rc = measure(&of_images, "images", PIXELS, DTYPE_f32, &err) < 0 ||
              measure(&of_images, "images", PIXELS, DTYPE_bf16, &err) < 0 ||
+             measure(&of_cifar, "cifar", 3072, DTYPE_f32, &err) < 0 ||
              measure(&of_tokens, "windows", SEQ, DTYPE_i32, &err) < 0;
-    unlink(images), unlink(labels), unlink(tokens);
+    unlink(images), unlink(labels), unlink(cifar), unlink(tokens);
     kernel_release();
     return rc ? err_report(&err, "input-bench") : 0;
 }
