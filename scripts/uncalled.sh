@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Public functions that nobody needs: declared by a header of lib/, called by no other file of lib/ or
-# tools/. What its own file calls may be public for a test or a fuzzer that calls it too.
+# tools/. What its own file calls may be public for a test or a fuzzer that calls it too. The tests that
+# write the tables of the man pages (tests/unit/*-manual.c) count as tools.
 #   scripts/uncalled.sh
 # Words of the code are counted, comments left out; a name that a macro pastes together is not seen.
 set -euo pipefail
@@ -31,7 +32,7 @@ public() { # public FILE...: the same for every function that it declares; its n
 
 {
     public lib/*/*.h lib/*/*/*.h
-    words code lib/*/*.[ch] lib/*/*/*.[ch] lib/*/*.cu lib/*/*.def tools/*/*.[ch]
+    words code lib/*/*.[ch] lib/*/*/*.[ch] lib/*/*.cu lib/*/*.def tools/*/*.[ch] tests/unit/*-manual.c
     words test tests/*/*.[ch]
 } | awk '
     $1 == "public" { header[$3] = $2; next }

@@ -29,11 +29,6 @@ int kernel_init(int threads, struct err *err);
 void kernel_release(void);
 const char *kernel_gemm_library(void); /* "oneDNN 2.6.3", "OpenBLAS 0.3.21", "reference" */
 
-/* C[m,n] = op(A) op(B) + beta C with row strides lda, ldb, ldc; op transposes when ta/tb. */
-void kernel_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a,
-                 int64_t lda, const float *b, int64_t ldb, float beta, float *c,
-                 int64_t ldc);
-
 /* Activations. gelu is the tanh form of GPT-2. */
 enum kernel_act { KERNEL_GELU, KERNEL_RELU, KERNEL_SILU, KERNEL_TANH };
 

@@ -6,34 +6,6 @@
 #include "kernel_impl.h"
 #include "kernel_vec.h"
 
-static void scale_block(int64_t m, int64_t n, float beta, float *c, int64_t ldc) {
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < n; j++)
-            c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
-}
-
-static void product_of_floats(const struct kernel_product *p) {
-    if (p->m == 0 || p->n == 0)
-        return;
-    if (p->k == 0)
-        scale_block(p->m, p->n, p->beta, p->c, p->ldc);
-    else
-        kernel_blas_gemm(p);
-}
-
-void kernel_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a,
-                 int64_t lda, const float *b, int64_t ldb, float beta, float *c,
-                 int64_t ldc) {
-    product_of_floats(&(struct kernel_product){.m = m,
-                                               .n = n,
-                                               .k = k,
-                                               .a = {a, lda, ta},
-                                               .b = {b, ldb, tb},
-                                               .beta = beta,
-                                               .c = c,
-                                               .ldc = ldc});
-}
-
 /* ---- elements of 16 bits by blocks of floats ---------------------------------------------- */
 
 /* Blocks of A, B and C that fill three quarters of the scratch. */
@@ -103,15 +75,20 @@ static void product_by_blocks(const struct kernel_product *p) {
             product_block(p, i, j, least(ROWS, p->m - i), least(COLUMNS, p->n - j));
 }
 
+/* Nothing is summed: C is cleared or stays. */
+static void product_of_nothing(const struct kernel_product *p) {
+    const int64_t size = dtype_size(p->type_c);
+    for (int64_t i = 0; i < p->m && p->beta == 0; i++)
+        memset((char *)p->c + i * p->ldc * size, 0, (size_t)(p->n * size));
+}
+
 void kernel_product(const struct kernel_product *p) {
-    if (p->type == DTYPE_f32)
-        product_of_floats(p);
-    else if (p->k > 0 && p->m > 0 && p->n > 0 && kernel_blas_half(p))
+    if (p->m == 0 || p->n == 0)
         return;
-    else if (p->k > 0)
+    if (p->k == 0)
+        product_of_nothing(p);
+    else if (p->type == DTYPE_f32)
+        kernel_blas_gemm(p);
+    else if (!kernel_blas_half(p))
         product_by_blocks(p);
-    else if (p->beta == 0)
-        for (int64_t i = 0; i < p->m; i++)
-            memset((char *)p->c + i * p->ldc * dtype_size(p->type_c), 0,
-                   (size_t)(p->n * dtype_size(p->type_c)));
 }
