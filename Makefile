@@ -46,7 +46,7 @@ GEMM := $(or $(if $(HAVE_DNNL),dnnl),$(if $(HAVE_BLAS),openblas),reference)
 GEMM_LIBS := $(or $(if $(HAVE_DNNL),-ldnnl),$(if $(HAVE_BLAS),-lopenblas))
 
 BASE_LIBS := -ljansson -lsqlite3 -lm
-libs_common  :=
+libs_common  := -pthread
 libs_device  := $(GEMM_LIBS) -fopenmp
 libs_comm    := $(MPI_LIBS)
 libs_solve   := $(LPSOLVE_LIBS) -pthread
@@ -59,6 +59,8 @@ SEARCHED ?= $(if $(SAN),,-O3)
 cflags_device := -O3 -march=$(ARCH) -fopenmp -DWEFT_GEMM_$(GEMM) $(if $(SAN),,-fno-math-errno -fno-trapping-math)
 cflags_comm   := $(MPI_CFLAGS) -O3
 cflags_solve  := -pthread $(SEARCHED)
+# It looks at every number that it writes.
+cflags_checkpoint := $(if $(SAN),,-O3)
 $(foreach f,common model plan program cost search aceso,$(eval cflags_$(f) := $(SEARCHED)))
 cflags_cuda   := $(if $(HAVE_CUDA),$(CUDA_CFLAGS) -DWEFT_CUDA_FOLDERS='"$(CUDA_FOLDERS)"')
 cflags_nccl   := $(cflags_cuda) $(cflags_comm)

@@ -15,8 +15,9 @@
  *
  *     if (rank == 0) lock = checkpoint_prepare(dir, 0, 0, &err);        // once
  *     if (rank == 0) checkpoint_begin(dir, step, &err);                 // then a barrier
- *     checkpoint_write(dir, step, rank, pieces, n, &report, &err);      // every rank
- *     ... gather the reports (text) at rank 0; on an error anywhere stop here ...
+ *     struct checkpoint_share share = {rank, pieces, n, {.threads = 4}};
+ *     checkpoint_write(dir, step, &share, &report, &err);               // every rank
+ *     ... gather the reports' texts at rank 0; on an error anywhere stop here ...
  *     if (rank == 0) checkpoint_commit(dir, &info, reports, ranks, keep, &err);
  *
  *     if (checkpoint_open(&ck, dir, &err) < 0 ||               // any rank, under any plan
@@ -28,6 +29,7 @@
 #ifndef WEFT_CHECKPOINT_H
 #define WEFT_CHECKPOINT_H
 
+#include "checkpoint/bulk.h"
 #include "common/err.h"
 
 #include <stdbool.h>
@@ -62,7 +64,23 @@ struct checkpoint_piece {
     enum checkpoint_kind kind;
     const char *name; /* global name: "layer.3.qkv.weight"; [A-Za-z0-9._-]+ */
     struct checkpoint_box box;
-    const float *data; /* the box, row-major and dense; borrowed */
+    const float *
+        data; /* the box, row-major and dense; borrowed; where the way fetches from, if it does */
+};
+
+/* What a rank stores, and how it is moved: all of it by one thread out of memory where `way` is zero. */
+struct checkpoint_share {
+    int rank;
+    const struct checkpoint_piece *pieces;
+    int64_t n; /* >= 0 */
+    struct bulk_way way;
+};
+
+/* What it has written. */
+struct checkpoint_report {
+    char *text;    /* for checkpoint_commit; free() it */
+    bool finite;   /* no number is infinite or none: else call checkpoint_abandon */
+    int64_t bytes; /* of its file */
 };
 
 /* How a run is trained: what a resumed one goes on with unless it is told otherwise. */
@@ -116,12 +134,12 @@ void checkpoint_unlock(int lock); /* < 0 is fine */
  * removing what killed writers left in DIR. Returns 0 or -1. */
 int checkpoint_begin(const char *dir, int64_t step, struct err *err);
 
-/* Every rank that has pieces (n >= 0): writes and syncs
- * DIR/.tmp-step-N/rank-R.safetensors. *report is a fresh NUL-terminated text for
- * checkpoint_commit; free() it. Returns 0 or -1. */
-int checkpoint_write(const char *dir, int64_t step, int rank,
-                     const struct checkpoint_piece *pieces, int64_t n, char **report,
-                     struct err *err);
+/* Every rank: writes and syncs DIR/.tmp-step-N/rank-R.safetensors, where it has pieces. Returns 0 or -1. */
+int checkpoint_write(const char *dir, int64_t step, const struct checkpoint_share *share,
+                     struct checkpoint_report *out, struct err *err);
+
+/* Rank 0, in place of checkpoint_commit: what the ranks have written is not wanted. Returns 0 or -1. */
+int checkpoint_abandon(const char *dir, int64_t step, struct err *err);
 
 /* Rank 0: checks that the pieces of all reports cover every tensor exactly once and that
  * the files are there, writes index.json, syncs and renames: from here on the checkpoint
@@ -144,8 +162,8 @@ struct checkpoint;
 /* Does `path` look like what checkpoint_open opens? */
 bool checkpoint_is(const char *path);
 
-/* Opens DIR (its newest checkpoint) or one DIR/step-N: reads the index, maps the files
- * and checks their sizes and that every tensor is covered. Returns 0 or -1. */
+/* Opens DIR (its newest checkpoint) or one DIR/step-N: reads the index and checks that every tensor is
+ * covered, and that the files can be read and have their sizes. Returns 0 or -1. */
 int checkpoint_open(struct checkpoint **ck, const char *path, struct err *err);
 void checkpoint_close(struct checkpoint *ck); /* NULL is fine */
 
@@ -163,10 +181,10 @@ int checkpoint_check_model(const struct checkpoint *ck, const char *model,
                            uint64_t model_hash, struct err *err);
 
 /* Compares checksums of files part, part + parts, ... with the index: rank r of R calls
- * it with (r, R), and together they verify all. Reads these files whole. Returns 0 or -1.
- * */
+ * it with (r, R), and together they verify all. Reads these files whole, as the way says. Returns 0 or
+ * -1. */
 int checkpoint_verify(const struct checkpoint *ck, int64_t part, int64_t parts,
-                      struct err *err);
+                      const struct bulk_way *way, struct err *err);
 
 /* The tensors in order, from i = 0: all of tensor i, borrowed from ck, or NULL behind the last. */
 const struct checkpoint_box *checkpoint_tensor(const struct checkpoint *ck, int64_t i,
@@ -175,7 +193,7 @@ const struct checkpoint_box *checkpoint_tensor(const struct checkpoint *ck, int6
 
 /* Assembles a box of a stored tensor in out (row-major, dense). box->shape must be the
  * stored shape. Threads may read at the same time. Returns 0 or -1 (no such tensor,
- * another shape, box outside). */
+ * another shape, box outside, file not readable). */
 int checkpoint_read(const struct checkpoint *ck, enum checkpoint_kind kind,
                     const char *name, const struct checkpoint_box *box, float *out,
                     struct err *err);

@@ -361,7 +361,7 @@ static int read_info(struct ckpt_index *ix, struct checkpoint_info *info, const 
 }
 
 static int check_content(const json_t *doc, struct err *err) {
-    uint64_t told, found = content_hash(doc);
+    uint64_t told = 0, found = content_hash(doc);
     if (read_hex(doc, "checksum", &told, err) < 0)
         return -1;
     if (told != found)

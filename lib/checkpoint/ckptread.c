@@ -1,21 +1,22 @@
-/* Reading. All files are mapped, so a box costs the pages that hold it and no more. */
+/* Reading. Of a box so much is read as it has, in as few calls as that allows; a file is open only while
+ * it is read, for there are as many as there were ranks. */
 #include "checkpoint/checkpoint.h"
 
 #include "checkpoint/ckptdir.h"
 #include "checkpoint/ckptindex.h"
-#include "checkpoint/safetensors.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 struct checkpoint {
     char *path; /* DIR/step-N */
     struct checkpoint_info info;
     struct ckpt_index index;
-    const unsigned char **map; /* by file of the index; NULL until mapped */
 };
 
 /* ---- finding ----------------------------------------------------------------------- */
@@ -75,28 +76,44 @@ static int read_index(struct checkpoint *ck, struct err *err) {
     return bad ? -1 : 0;
 }
 
-static int map_files(struct checkpoint *ck, struct err *err) {
-    int64_t n = ck->index.files.n;
-    ck->map = mem_array((size_t)n, sizeof *ck->map);
-    for (int64_t i = 0; i < n; i++) {
-        const struct ckpt_file *f = &ck->index.files.p[i];
-        char *path = ckpt_join(ck->path, f->name);
-        int64_t size = 0;
-        int bad = 0;
-        ck->map[i] = st_map(path, &size, err);
-        if (!ck->map[i]) {
-            bad = -1;
-        } else if (size != f->bytes) {
-            bad = err_input(err, "%s: %s: %lld bytes, index.json says %lld", path,
-                            size < f->bytes ? "truncated" : "too long", (long long)size,
-                            (long long)f->bytes);
-            st_unmap(ck->map[i], size);
-            ck->map[i] = NULL;
-        }
-        free(path);
-        if (bad)
-            return -1;
+/* A file of the index for reading; its path is fresh. -1 where that fails, and no path. */
+static int open_file(const struct checkpoint *ck, const struct ckpt_file *f, char **path,
+                     struct err *err) {
+    *path = ckpt_join(ck->path, f->name);
+    int fd = open(*path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) {
+        err_input(err, "%s: %s", *path, strerror(errno));
+        free(*path);
+        *path = NULL;
     }
+    return fd;
+}
+
+/* Can the file be read, and is it as long as the index says? */
+static int check_file(const struct checkpoint *ck, const struct ckpt_file *f,
+                      struct err *err) {
+    struct stat st;
+    char *path;
+    int fd = open_file(ck, f, &path, err), rc = 0;
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &st) < 0)
+        rc = err_input(err, "%s: %s", path, strerror(errno));
+    else if (!S_ISREG(st.st_mode))
+        rc = err_input(err, "%s: expected a regular file", path);
+    else if (st.st_size != f->bytes)
+        rc = err_input(err, "%s: %s: %lld bytes, index.json says %lld", path,
+                       st.st_size < f->bytes ? "truncated" : "too long",
+                       (long long)st.st_size, (long long)f->bytes);
+    close(fd);
+    free(path);
+    return rc;
+}
+
+static int check_files(const struct checkpoint *ck, struct err *err) {
+    for (int64_t i = 0; i < ck->index.files.n; i++)
+        if (check_file(ck, &ck->index.files.p[i], err) < 0)
+            return -1;
     return 0;
 }
 
@@ -119,7 +136,7 @@ int checkpoint_open(struct checkpoint **ck, const char *path, struct err *err) {
         return -1;
     struct checkpoint *c = mem_alloc(sizeof *c);
     c->path = found;
-    if (read_index(c, err) < 0 || map_files(c, err) < 0) {
+    if (read_index(c, err) < 0 || check_files(c, err) < 0) {
         checkpoint_close(c);
         return -1;
     }
@@ -130,9 +147,6 @@ int checkpoint_open(struct checkpoint **ck, const char *path, struct err *err) {
 void checkpoint_close(struct checkpoint *ck) {
     if (!ck)
         return;
-    for (int64_t i = 0; ck->map && i < ck->index.files.n; i++)
-        st_unmap(ck->map[i], ck->index.files.p[i].bytes);
-    free(ck->map);
     ckpt_index_release(&ck->index);
     free(ck->path);
     free(ck);
@@ -162,20 +176,25 @@ int checkpoint_check_model(const struct checkpoint *ck, const char *model,
                      ck->info.model, model);
 }
 
-int checkpoint_verify(const struct checkpoint *ck, int64_t part, int64_t parts,
-                      struct err *err) {
-    for (int64_t i = part; i < ck->index.files.n; i += parts) {
-        const struct ckpt_file *f = &ck->index.files.p[i];
-        struct xxh64 h;
-        xxh64_begin(&h);
-        xxh64_add(&h, ck->map[i], (size_t)f->bytes);
-        uint64_t hash = xxh64_end(&h);
-        if (hash == f->hash)
-            continue;
-        err_input(err, "%s/%s: checksum %016" PRIx64 ", index.json says %016" PRIx64,
-                  ck->path, f->name, hash, f->hash);
-        return err_hint(err, "the file was damaged; an earlier step-N may be whole");
+static int verify_file(const struct checkpoint *ck, const struct ckpt_file *f,
+                       const struct bulk_way *way, struct err *err) {
+    uint64_t hash;
+    char *path = ckpt_join(ck->path, f->name);
+    int rc = bulk_hash(path, f->bytes, way, &hash, err);
+    if (rc == 0 && hash != f->hash) {
+        rc = err_input(err, "%s: checksum %016" PRIx64 ", index.json says %016" PRIx64,
+                       path, hash, f->hash);
+        err_hint(err, "the file was damaged; an earlier step-N may be whole");
     }
+    free(path);
+    return rc;
+}
+
+int checkpoint_verify(const struct checkpoint *ck, int64_t part, int64_t parts,
+                      const struct bulk_way *way, struct err *err) {
+    for (int64_t i = part; i < ck->index.files.n; i += parts)
+        if (verify_file(ck, &ck->index.files.p[i], way, err) < 0)
+            return -1;
     return 0;
 }
 
@@ -200,30 +219,87 @@ static int64_t index_in(const struct checkpoint_box *box, const int64_t *at) {
     return index;
 }
 
-/* Copies the part `both` of a dense box to another. Trailing dims that are whole in both
- * boxes join the contiguous run; an odometer walks over the others. */
-static void copy_part(float *out, const struct checkpoint_box *to, const unsigned char *in,
-                      const struct checkpoint_box *from,
-                      const struct checkpoint_box *both) {
-    int64_t at[CHECKPOINT_DIMS], run = 1;
-    int outer = both->dims;
-    bool dense = true;
-    while (outer && dense) {
-        outer--;
-        run *= both->size[outer];
-        dense =
-            both->size[outer] == to->size[outer] && both->size[outer] == from->size[outer];
+/* The part `both` of a piece of a file is read into a dense box: as runs of floats that are contiguous in
+ * both. */
+struct runs {
+    const struct checkpoint_box *to, *from, *both;
+    int64_t offset; /* of the piece in its file */
+    int64_t floats; /* of a run */
+    int outer;      /* the dims before this one are walked through */
+};
+
+/* Trailing dims that are whole in both boxes join the run. */
+static struct runs runs_of(const struct checkpoint_box *to,
+                           const struct checkpoint_box *from,
+                           const struct checkpoint_box *both, int64_t offset) {
+    struct runs r = {to, from, both, offset, 1, both->dims};
+    for (bool dense = true; r.outer && dense;) {
+        int d = --r.outer;
+        r.floats *= both->size[d];
+        dense = both->size[d] == to->size[d] && both->size[d] == from->size[d];
     }
+    return r;
+}
+
+static int64_t place_of(const struct runs *r, const int64_t *at) {
+    return r->offset + index_in(r->from, at) * (int64_t)sizeof(float);
+}
+
+/* Moves at[] on to the next run; false behind the last. */
+static bool next_run(const struct runs *r, int64_t *at) {
+    for (int d = r->outer - 1; d >= 0; d--) {
+        if (++at[d] < r->both->first[d] + r->both->size[d])
+            return true;
+        at[d] = r->both->first[d];
+    }
+    return false;
+}
+
+enum {
+    GAP =
+        4096, /* between two runs: less than what a call costs, and the disk reads pages */
+    BLOCK = 1 << 18 /* of runs that are read together: some of it stays in a core's cache */
+};
+
+/* Runs from at[] on, together with what lies between them, as long as that is little. Moves at[] behind
+ * them; *more says whether there are others. */
+static int read_runs(const struct runs *r, int fd, const char *path, int64_t *at,
+                     char *block, float *out, bool *more, struct err *err) {
+    int64_t first[CHECKPOINT_DIMS], begin = place_of(r, at), n = 1;
+    int64_t bytes = r->floats * (int64_t)sizeof(float), end = begin + bytes;
+    memcpy(first, at, sizeof first);
+    while ((*more = next_run(r, at))) {
+        int64_t place = place_of(r, at);
+        if (place - end > GAP || place + bytes - begin > BLOCK)
+            break;
+        end = place + bytes;
+        n++;
+    }
+    if (n == 1)
+        return bulk_read_at(fd, path, out + index_in(r->to, first), bytes, begin, err);
+    if (bulk_read_at(fd, path, block, end - begin, begin, err) < 0)
+        return -1;
+    for (; n; n--, next_run(r, first))
+        memcpy(out + index_in(r->to, first), block + (place_of(r, first) - begin),
+               (size_t)bytes);
+    return 0;
+}
+
+static int read_part(const struct checkpoint *ck, const struct ckpt_piece *p,
+                     const struct checkpoint_box *box, const struct checkpoint_box *both,
+                     float *out, struct err *err) {
+    struct runs r = runs_of(box, &p->box, both, p->offset);
+    int64_t at[CHECKPOINT_DIMS];
+    char *path, *block = mem_alloc(BLOCK);
+    int fd = open_file(ck, &ck->index.files.p[p->file], &path, err), rc = fd < 0 ? -1 : 0;
     memcpy(at, both->first, sizeof at);
-    for (int d = 0; d >= 0;) {
-        memcpy(out + index_in(to, at), in + index_in(from, at) * (int64_t)sizeof(float),
-               (size_t)run * sizeof(float));
-        for (d = outer - 1; d >= 0; d--) {
-            if (++at[d] < both->first[d] + both->size[d])
-                break;
-            at[d] = both->first[d];
-        }
-    }
+    for (bool more = rc == 0; more && rc == 0;)
+        rc = read_runs(&r, fd, path, at, block, out, &more, err);
+    if (fd >= 0)
+        close(fd);
+    free(path);
+    free(block);
+    return rc;
 }
 
 bool checkpoint_has(const struct checkpoint *ck, enum checkpoint_kind kind) {
@@ -257,8 +333,9 @@ int checkpoint_read(const struct checkpoint *ck, enum checkpoint_kind kind,
     for (int64_t i = 0; i < t->count; i++) {
         const struct ckpt_piece *p = &ck->index.pieces.p[t->begin + i];
         struct checkpoint_box both;
-        if (ckpt_box_meet(box, &p->box, &both))
-            copy_part(out, box, ck->map[p->file] + p->offset, &p->box, &both);
+        if (ckpt_box_meet(box, &p->box, &both) &&
+            read_part(ck, p, box, &both, out, err) < 0)
+            return -1;
     }
     return 0;
 }

@@ -133,13 +133,6 @@ int checkpoint_begin(const char *dir, int64_t step, struct err *err) {
 
 /* ---- a rank's file ----------------------------------------------------------------- */
 
-static int64_t box_bytes(const struct checkpoint_box *box) {
-    int64_t n = sizeof(float);
-    for (int d = 0; d < box->dims; d++)
-        n *= box->size[d];
-    return n;
-}
-
 static int check_pieces(const struct checkpoint_piece *pieces, int64_t n, struct err *err) {
     int64_t count;
     for (int64_t i = 0; i < n; i++) {
@@ -152,45 +145,41 @@ static int check_pieces(const struct checkpoint_piece *pieces, int64_t n, struct
     return 0;
 }
 
-/* Writes the pieces to a file; offsets[i] and *file describe it. */
-static int write_file(const char *path, int64_t step, const struct checkpoint_piece *pieces,
-                      int64_t n, int64_t *offsets, struct ckpt_file *file,
-                      struct err *err) {
+/* Writes the pieces to a file; offsets[i] and *done describe it. */
+static int write_file(const char *path, int64_t step, const struct checkpoint_share *share,
+                      int64_t *offsets, struct bulk_done *done, struct err *err) {
     struct arena arena = {0};
+    int64_t n = share->n;
     struct st_tensor *t = arena_array(&arena, (size_t)n, sizeof *t);
+    const float **data = arena_array(&arena, (size_t)n, sizeof *data);
     for (int64_t i = 0; i < n; i++) {
-        const struct checkpoint_box *box = &pieces[i].box;
-        t[i].name = ckpt_slice_name(&arena, pieces[i].kind, pieces[i].name, box);
-        t[i].dims = box->dims;
-        memcpy(t[i].shape, box->size, sizeof box->size);
+        const struct checkpoint_piece *p = &share->pieces[i];
+        t[i].name = ckpt_slice_name(&arena, p->kind, p->name, &p->box);
+        t[i].dims = p->box.dims;
+        memcpy(t[i].shape, p->box.size, sizeof p->box.size);
+        data[i] = p->data;
     }
     const char *metadata[] = {"format", CKPT_FORMAT, "step",
                               arena_printf(&arena, "%lld", (long long)step), NULL};
-    struct st_writer w;
-    int bad = st_create(&w, path, t, n, metadata, err);
-    for (int64_t i = 0; !bad && i < n; i++) {
+    struct st_source src = {t, data, n, metadata};
+    int rc = st_write(path, &src, &share->way, done, err);
+    for (int64_t i = 0; i < n; i++)
         offsets[i] = t[i].offset;
-        bad = st_append(&w, pieces[i].data, box_bytes(&pieces[i].box), err);
-    }
     arena_release(&arena);
-    if (!bad)
-        return st_finish(&w, &file->bytes, &file->hash, err);
-    st_abort(&w);
-    return -1;
+    return rc;
 }
 
-int checkpoint_write(const char *dir, int64_t step, int rank,
-                     const struct checkpoint_piece *pieces, int64_t n, char **report,
-                     struct err *err) {
-    *report = NULL;
-    if (check_pieces(pieces, n, err) < 0)
+int checkpoint_write(const char *dir, int64_t step, const struct checkpoint_share *share,
+                     struct checkpoint_report *out, struct err *err) {
+    *out = (struct checkpoint_report){.finite = true};
+    if (check_pieces(share->pieces, share->n, err) < 0)
         return -1;
-    if (n == 0) {
-        *report = mem_strdup("");
+    if (share->n == 0) {
+        out->text = mem_strdup("");
         return 0;
     }
     char name[40];
-    snprintf(name, sizeof name, "rank-%04d.safetensors", rank);
+    snprintf(name, sizeof name, "rank-%04d.safetensors", share->rank);
     char *temp = ckpt_dir_path(dir, CKPT_TEMP, step), *path = ckpt_join(temp, name);
     struct stat st;
     int bad = 0;
@@ -198,15 +187,25 @@ int checkpoint_write(const char *dir, int64_t step, int rank,
         bad = err_system(err, "%s: %s", temp, strerror(errno));
         err_hint(err, "checkpoints need a directory that all ranks see");
     }
-    struct ckpt_file file = {.name = name};
-    int64_t *offsets = mem_array((size_t)n, sizeof *offsets);
-    bad = bad || write_file(path, step, pieces, n, offsets, &file, err) < 0;
+    struct bulk_done done = {0};
+    int64_t *offsets = mem_array((size_t)share->n, sizeof *offsets);
+    bad = bad || write_file(path, step, share, offsets, &done, err) < 0;
+    struct ckpt_file file = {name, done.bytes, done.hash};
     if (!bad)
-        *report = ckpt_report_text(step, &file, pieces, offsets, n);
+        *out = (struct checkpoint_report){
+            ckpt_report_text(step, &file, share->pieces, offsets, share->n), done.finite,
+            done.bytes};
     free(offsets);
     free(path);
     free(temp);
     return bad ? -1 : 0;
+}
+
+int checkpoint_abandon(const char *dir, int64_t step, struct err *err) {
+    char *temp = ckpt_dir_path(dir, CKPT_TEMP, step);
+    int rc = ckpt_remove_dir(temp, err);
+    free(temp);
+    return rc;
 }
 
 /* ---- commit ------------------------------------------------------------------------ */

@@ -194,7 +194,7 @@ int st_parse(struct st_file *file, const unsigned char *bytes, int64_t size,
     return bad;
 }
 
-const unsigned char *st_map(const char *path, int64_t *size, struct err *err) {
+static const unsigned char *map(const char *path, int64_t *size, struct err *err) {
     struct stat st;
     void *p = NULL;
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -216,19 +216,14 @@ const unsigned char *st_map(const char *path, int64_t *size, struct err *err) {
     return p;
 }
 
-void st_unmap(const unsigned char *bytes, int64_t size) {
-    if (bytes)
-        munmap((void *)bytes, (size_t)size);
-}
-
 int st_open(struct st_file *file, const char *path, struct err *err) {
     *file = (struct st_file){0};
     int64_t size = 0;
-    const unsigned char *bytes = st_map(path, &size, err);
+    const unsigned char *bytes = map(path, &size, err);
     if (!bytes)
         return -1;
     if (st_parse(file, bytes, size, err) < 0) {
-        st_unmap(bytes, size);
+        munmap((void *)bytes, (size_t)size);
         return err_prefix(err, "%s", path);
     }
     file->mapped = 1;
@@ -237,7 +232,7 @@ int st_open(struct st_file *file, const char *path, struct err *err) {
 
 void st_close(struct st_file *file) {
     if (file->mapped)
-        st_unmap(file->bytes, file->size);
+        munmap((void *)file->bytes, (size_t)file->size);
     arena_release(&file->arena);
     *file = (struct st_file){0};
 }
@@ -295,25 +290,43 @@ static char *header_text(struct st_tensor *tensor, int64_t n, const char *const 
     return text;
 }
 
-static int put_header(struct st_writer *w, struct st_tensor *tensor, int64_t n,
-                      const char *const *metadata, struct err *err) {
-    static const char blanks[ALIGN + 1] =
-        "                                                                ";
-    int64_t data_size;
-    char *text = header_text(tensor, n, metadata, &data_size);
-    if (!text)
-        return err_system(err, "%s: a tensor's name or size cannot be written", w->path);
+/* Everything before the data, in fresh memory, and its size; places the tensors in the file and adds up
+ * their bytes. NULL on failure. */
+static char *header_of(const char *path, struct st_tensor *tensor, int64_t n,
+                       const char *const *metadata, int64_t *bytes, int64_t *data_bytes,
+                       struct err *err) {
+    char *text = header_text(tensor, n, metadata, data_bytes);
+    if (!text) {
+        err_system(err, "%s: a tensor's name or size cannot be written", path);
+        return NULL;
+    }
     int64_t size = (int64_t)strlen(text), pad = (ALIGN - (8 + size) % ALIGN) % ALIGN;
     uint64_t header = (uint64_t)(size + pad);
-    int bad = header > ST_HEADER_MAX
-                  ? err_system(err, "%s: too many tensors for one file", w->path)
-                  : put(w, &header, 8, err) < 0 || put(w, text, size, err) < 0 ||
-                        put(w, blanks, pad, err) < 0;
+    char *all = NULL;
+    if (header > ST_HEADER_MAX) {
+        err_system(err, "%s: too many tensors for one file", path);
+    } else {
+        all = mem_alloc((size_t)header + 8);
+        memcpy(all, &header, 8);
+        memcpy(all + 8, text, (size_t)size);
+        memset(all + 8 + size, ' ', (size_t)pad);
+        *bytes = 8 + (int64_t)header;
+    }
     free(text);
-    for (int64_t i = 0; i < n; i++)
-        tensor[i].offset += w->written;
-    w->expected = w->written + data_size;
-    return bad ? -1 : 0;
+    for (int64_t i = 0; i < n && all; i++)
+        tensor[i].offset += *bytes;
+    return all;
+}
+
+static int put_header(struct st_writer *w, struct st_tensor *tensor, int64_t n,
+                      const char *const *metadata, struct err *err) {
+    int64_t bytes, data_bytes;
+    char *header = header_of(w->path, tensor, n, metadata, &bytes, &data_bytes, err);
+    int rc = header ? put(w, header, bytes, err) : -1;
+    if (rc == 0)
+        w->expected = bytes + data_bytes;
+    free(header);
+    return rc;
 }
 
 int st_create(struct st_writer *w, const char *path, struct st_tensor *tensor, int64_t n,
@@ -370,4 +383,21 @@ void st_abort(struct st_writer *w) {
     unlink(w->path);
     free(w->path);
     *w = (struct st_writer){0};
+}
+
+int st_write(const char *path, const struct st_source *src, const struct bulk_way *way,
+             struct bulk_done *out, struct err *err) {
+    int64_t bytes, data_bytes;
+    char *header =
+        header_of(path, src->tensor, src->n, src->metadata, &bytes, &data_bytes, err);
+    if (!header)
+        return -1;
+    struct bulk_part *parts = mem_array((size_t)src->n + 1, sizeof *parts);
+    parts[0] = (struct bulk_part){.data = header, .bytes = bytes};
+    for (int64_t i = 0; i < src->n; i++)
+        parts[i + 1] = (struct bulk_part){src->data[i], src->tensor[i].bytes, true};
+    int rc = bulk_write(path, parts, src->n + 1, way, out, err);
+    free(parts);
+    free(header);
+    return rc;
 }

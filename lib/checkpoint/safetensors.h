@@ -7,7 +7,8 @@
  *
  * The reader trusts nothing: an opened header has only tensors that lie inside the file,
  * do not overlap and leave no hole, with unique names and sizes that fit shape and type.
- * The writer streams, so that no tensor is copied; it writes F32.
+ * Writers copy no tensor, and write F32: one in a stream, the other (st_write) all at once, by several
+ * threads.
  *
  *     struct st_tensor t[] = {{.name = "w", .dtype = ST_F32, .dims = 2, .shape = {4, 8}}};
  *     if (st_create(&w, "a.safetensors", t, 1, NULL, &err) < 0 ||      // offsets now in t
@@ -21,6 +22,7 @@
 #ifndef WEFT_SAFETENSORS_H
 #define WEFT_SAFETENSORS_H
 
+#include "checkpoint/bulk.h"
 #include "checkpoint/xxh64.h"
 #include "common/err.h"
 #include "common/mem.h"
@@ -88,11 +90,6 @@ int st_parse(struct st_file *file, const unsigned char *bytes, int64_t size,
              struct err *err);
 void st_close(struct st_file *file);
 
-/* Maps any regular, non-empty file read-only and sets *size. Messages name it. Returns
- * NULL on failure; st_unmap undoes it (NULL is fine). */
-const unsigned char *st_map(const char *path, int64_t *size, struct err *err);
-void st_unmap(const unsigned char *bytes, int64_t size);
-
 /* ---- writing ----------------------------------------------------------------------- */
 
 struct st_writer {
@@ -119,5 +116,18 @@ int st_finish(struct st_writer *w, int64_t *bytes, uint64_t *hash, struct err *e
 
 /* Closes the writer and removes the file. Does nothing on a closed writer. */
 void st_abort(struct st_writer *w);
+
+/* What is written at once: tensors whose offset and bytes it computes, and the data of each. */
+struct st_source {
+    struct st_tensor *tensor; /* [n] */
+    const float *const *data; /* [n] */
+    int64_t n;
+    const char *const *metadata; /* as st_create has it */
+};
+
+/* Writes and syncs a whole file: the bytes that st_create, st_append and st_finish would give it. Returns
+ * 0, or -1 (EXIT_SYSTEM) without a file. */
+int st_write(const char *path, const struct st_source *src, const struct bulk_way *way,
+             struct bulk_done *out, struct err *err);
 
 #endif

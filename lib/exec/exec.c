@@ -219,6 +219,15 @@ int exec_validate(struct exec *x, int64_t batches,
     return comm_sum_double(comm_world(x->comm), loss, 1, err);
 }
 
+atomic_llong *exec_progress(const struct exec *x, int64_t bytes) {
+    struct exec_progress *p = x->opt.progress;
+    if (!p)
+        return NULL;
+    atomic_store(&p->done, 0);
+    atomic_store(&p->total, bytes);
+    return &p->done;
+}
+
 int64_t exec_steps(const struct exec *x) {
     return x->step;
 }

@@ -20,6 +20,12 @@
 #include "program/program.h"
 #include "program/scalars.h"
 
+/* How far exec_init, exec_load, exec_load_weights or exec_save have come; another thread may look. */
+struct exec_progress {
+    atomic_llong done,
+        total; /* bytes of this rank; total is set first, and done starts from 0 */
+};
+
 struct exec_options {
     uint64_t seed;       /* of weights, dropout and data order */
     double lr, min_lr;   /* peak and final learning rate */
@@ -38,6 +44,7 @@ struct exec_options {
     void (*on_instr)(void *ctx, const struct instr *i, struct action a, double start_s,
                      double end_s);
     void *on_instr_ctx;
+    struct exec_progress *progress; /* borrowed; or NULL */
 };
 struct exec_options exec_defaults(void);
 

@@ -58,6 +58,8 @@ static int init_param(struct exec *x, const struct exec_chunk *c, int param,
         for (int i = 0; i < 2 && buffers[i] >= 0; i++)
             if (put(x, &all[buffers[i]], first * elems, n * elems, err) < 0)
                 return -1;
+        if (x->opt.progress)
+            atomic_fetch_add(&x->opt.progress->done, dtype_size(DTYPE_f32) * n * elems);
     }
     return 0;
 }
@@ -99,8 +101,22 @@ static int init_chunk(struct exec *x, const struct exec_chunk *c, struct err *er
     return 0;
 }
 
+static int64_t bytes_of(const struct stage_program *sp) {
+    int64_t n = 0;
+    for (int i = 0; i < sp->n_params; i++)
+        n += sp->buffers[sp->params[i].buffer].elems;
+    for (int i = 0; i < sp->n_states; i++)
+        if (sp->states[i].which == STATE_MASTER && is_alone(sp, &sp->states[i]))
+            n += sp->buffers[sp->states[i].buffer].elems;
+    return dtype_size(DTYPE_f32) * n;
+}
+
 /* The same numbers under every plan: each element is drawn by its index in the whole tensor. */
 int exec_init(struct exec *x, struct err *err) {
+    int64_t bytes = 0;
+    for (int k = 0; k < x->n_chunks; k++)
+        bytes += bytes_of(x->chunks[k].sp);
+    exec_progress(x, bytes);
     x->step = x->sample = 0;
     for (const struct exec_chunk *c = x->chunks; c < x->chunks + x->n_chunks; c++)
         if (init_chunk(x, c, err) < 0)

@@ -193,6 +193,58 @@ is "$(finite stopped)" 0 'and saves only numbers'
 run -n 2 --lr 1e38 --warmup 0 --weight-decay 1e30 --save infinite --save-every 1
 is "$status $(find infinite -name 'step-*' | wc -l)" '1 0' 'parameters that are not finite are not saved'
 says 'error: step 2: parameters are not finite; they were not saved'
+is "$(find infinite -name '.tmp*' -o -name '*.safetensors')" '' 'and nothing of them stays'
+
+# ---- several threads ---------------------------------------------------------------------------------
+# Five million parameters: the file is written and read in a dozen pieces.
+threads() { # threads N PLAN ARGS...
+    timeout 120 "$tool" --threads "$1" --data text "${@:3}" "$2" >out 2>err </dev/null
+    status=$?
+}
+jq '.set = "layers=1,hidden=512,heads=4,seq=16"' fp32.json >big.json
+jq '.dtype = "bf16"' big.json >big16.json
+cores=$(nproc)
+[ "$cores" -gt 4 ] && cores=4
+threads 1 big.json -v -n 1 --save large
+says 'step 1: saving took [0-9.]* s, for [0-9.]* GB of rank 0'
+for plan in big.json big16.json; do
+    threads 1 $plan -n 2 --resume large
+    bits out >one.bits
+    threads "$cores" $plan -n 2 --resume large
+    jq -es --slurpfile one one.bits '.[0].loss as $b | $one[0][2] as $a | $a > 1 and ($a - $b | fabs) < 1e-4 * $a' out >/dev/null
+    ok $? "$plan: read by $cores threads as by one: $(jq .loss out), $(jq -c '.[2]' one.bits)"
+    jq '.stages[0] += {mesh: "dp:2", layout: {dp: "batch"}}' $plan >two.json
+    timeout 120 mpirun --oversubscribe -n 2 "$tool" --threads 1 --data text -n 2 --resume large two.json \
+        >out 2>err
+    jq -es --slurpfile one one.bits '.[0].loss as $b | $one[0][2] as $a | ($a - $b | fabs) < 1e-3 * $a' out >/dev/null
+    ok $? "$plan: and by two ranks: $(jq .loss out) $(grep -m1 error: err)"
+done
+file=large/step-00000001/rank-0000.safetensors
+cp $file kept
+printf x | dd of=$file bs=1 seek=20000000 conv=notrunc 2>/dev/null
+for t in 1 "$cores"; do
+    threads "$t" big.json -n 2 --resume large
+    [ "$status" -eq 3 ] && grep -q "^weft-run: error: .*rank-0000.safetensors: checksum" err && [ ! -s out ]
+    ok $? "a byte is wrong, seen by $t threads: $(grep -m1 error: err)"
+done
+truncate -s -5000000 $file
+threads "$cores" big.json -n 2 --resume large
+[ "$status" -eq 3 ] && grep -q 'rank-0000.safetensors: truncated' err
+ok $? "cut short: $(grep -m1 error: err)"
+rm $file && mkdir $file
+threads "$cores" big.json -n 2 --resume large
+[ "$status" -eq 3 ] && grep -q 'rank-0000.safetensors: expected a regular file' err
+ok $? "no file: $(grep -m1 error: err)"
+rmdir $file
+threads "$cores" big.json -n 2 --resume large
+[ "$status" -eq 3 ] && grep -q 'rank-0000.safetensors: No such file' err
+ok $? "none at all: $(grep -m1 error: err)"
+mv kept $file
+(ulimit -f 10000 && threads "$cores" big.json -n 2 --resume large --save large; exit $status)
+[ $? -eq 4 ] && grep -q 'rank-0000.safetensors: cannot write: File too large' err
+ok $? "a full disk: $(grep -m1 error: err)"
+threads "$cores" big.json -n 2 --resume large
+stepped '[2]' 'after which the old step is whole'
 
 echo "1..$n"
 [ "$failed" -eq 0 ]

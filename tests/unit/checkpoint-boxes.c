@@ -18,6 +18,7 @@ enum { RANKS_MAX = 6 };
 
 static char top[64] = "/tmp/weft-ck-XXXXXX";
 static struct rng rng = {.seed = 20};
+static const struct bulk_way way = {.threads = 2};
 
 static char *path_of(const char *name) {
     static char path[64][160];
@@ -101,8 +102,12 @@ static int save(const char *dir, int64_t step, struct pieces *ps, int ranks, int
                                    .model_hash = 0xfedcba9876543210u};
     char *reports[RANKS_MAX] = {0};
     int bad = checkpoint_begin(dir, step, err);
-    for (int r = 0; !bad && r < ranks; r++)
-        bad = checkpoint_write(dir, step, r, ps->of[r].p, ps->of[r].n, &reports[r], err);
+    for (int r = 0; !bad && r < ranks; r++) {
+        struct checkpoint_share share = {r, ps->of[r].p, ps->of[r].n, {.threads = 1 + r}};
+        struct checkpoint_report report;
+        bad = checkpoint_write(dir, step, &share, &report, err);
+        reports[r] = report.text;
+    }
     bad = bad || checkpoint_commit(dir, &info, reports, ranks, keep, err);
     for (int r = 0; r < ranks; r++)
         free(reports[r]);
@@ -149,7 +154,8 @@ static void test_partitions(void) {
         struct err err = {0};
         struct checkpoint *ck = NULL;
         bad += save(dir, round, &ps, ranks, 2, &err) < 0 ||
-               checkpoint_open(&ck, dir, &err) < 0 || checkpoint_verify(ck, 0, 1, &err) < 0;
+               checkpoint_open(&ck, dir, &err) < 0 ||
+               checkpoint_verify(ck, 0, 1, &way, &err) < 0;
         if (err.status)
             printf("# %s\n", err.msg);
         release(&ps);
@@ -239,9 +245,9 @@ static void test_cover(void) {
     ok(save(dir, 5, &ps, 2, 0, &err) < 0 && strstr(err.msg, "a/b"), "%s", err.msg);
     ok(checkpoint_latest(dir, &latest, &err) == 0, "none of these exists");
     ps.of[0].p[0].name = "w";
-    char *report;
-    ok(checkpoint_write(dir, 77, 0, ps.of[0].p, 1, &report, &err) < 0 &&
-           err.status == EXIT_SYSTEM,
+    struct checkpoint_report report;
+    struct checkpoint_share share = {0, ps.of[0].p, 1, {0}};
+    ok(checkpoint_write(dir, 77, &share, &report, &err) < 0 && err.status == EXIT_SYSTEM,
        "without begin: %s", err.msg);
     ok(save(dir, 6, &ps, 2, 0, &err) == 0 && checkpoint_latest(dir, &latest, &err) == 1 &&
            strstr(latest, "/step-00000006"),
@@ -342,8 +348,9 @@ static void test_damage(void) {
     struct stat st;
     stat(file, &st);
     edit(file, st.st_size - 3, "!");
-    ok(checkpoint_open(&ck, dir, &err) == 0 && checkpoint_verify(ck, 0, 2, &err) == 0 &&
-           checkpoint_verify(ck, 1, 2, &err) < 0 && err.status == EXIT_INPUT,
+    ok(checkpoint_open(&ck, dir, &err) == 0 &&
+           checkpoint_verify(ck, 0, 2, &way, &err) == 0 &&
+           checkpoint_verify(ck, 1, 2, &way, &err) < 0 && err.status == EXIT_INPUT,
        "%s", err.msg);
     checkpoint_close(ck);
     ok(truncate(file, st.st_size - 1) == 0 && checkpoint_open(&ck, dir, &err) < 0 &&

@@ -33,6 +33,7 @@ struct loop {
     struct cuda_backend cuda; /* for this rank's */
     struct cuda_report report;
     struct nccl_report nccl;
+    struct exec_progress moved; /* by the executor, of what it draws, reads or writes */
     struct profile_algorithms algorithms; /* that the profile knows */
     struct cuda_choices choices;          /* what becomes of them */
 };
@@ -175,7 +176,13 @@ static bool every(int64_t period, int64_t step) {
 /* Behind a skipped step nothing new is worth the place of an older checkpoint. */
 static int save(struct loop *l, struct err *err) {
     int64_t keep = l->skips ? 0 : l->o->keep;
-    return exec_save(l->x, l->o->save, &l->in.about, keep, err);
+    double start = now_s();
+    int rc = exec_save(l->x, l->o->save, &l->in.about, keep, err);
+    if (rc == 0 && l->speaks)
+        note_verbose("weft-run: step %lld: saving took %.2f s, for %.3f GB of rank 0",
+                     (long long)exec_steps(l->x), now_s() - start,
+                     1e-9 * (double)atomic_load(&l->moved.done));
+    return rc;
 }
 
 /* After a signal, or the step that ends the run where it may not be skipped. */
@@ -330,6 +337,7 @@ static int run(struct loop *l, const struct program *g, struct err *err) {
     for (int r = 0; r < comm_size(l->comm); r++)
         l->gpus |= run_on_gpu(l->o, g->plan, r);
     l->cuda = run_cuda(l->o, g, comm_rank(l->comm), &l->choices, &l->report);
+    e.progress = &l->moved;
     if (l->gpu)
         e.device = &l->cuda.backend;
     struct run_trace *trace = NULL;
