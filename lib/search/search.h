@@ -1,12 +1,13 @@
 /* search.h - choosing a plan: one space, one objective, several algorithms.
  *
- * The space: every stage takes a run of ops, a number of devices, and per op of a distinct
- * block (so for all its instances alike) a layout, whether it is recomputed in the backward
- * pass, and ZeRO; all stages share a micro-batch and a schedule. The objective: the time of
- * a step, within the memory of every device. Candidates are scored by the strategy graph
- * (graph.h); finalists are compiled as a whole and simulated: the simulator has the last
- * word. From the first moment on there is a plan that was judged so, and a search that is
- * stopped hands out the best of them.
+ * The space: every stage takes a range of ops, a number of devices and, for each op of
+ * a distinct block (and so for all its equal instances), a layout, whether it is
+ * recomputed in the backward pass, and ZeRO; all stages share a micro-batch and a
+ * schedule. The objective: the time of a step, within the memory of every device.
+ * Candidates are scored by the strategy graph (graph.h); finalists are compiled as a
+ * whole and simulated, and the simulator has the last word. From the first moment on
+ * there is a plan that was simulated, and a search that is stopped hands out the best
+ * of them.
  *
  *     struct search_problem p = {.model = m, .provider = times, .cluster = c, .devices = 8, ...};
  *     struct search_result r;
@@ -30,10 +31,11 @@ struct search_problem {
     const struct cost_provider *provider; /* borrowed */
     const char *profile;                  /* its file, for messages; NULL = none */
     struct cluster cluster;
-    int devices; /* used, all of them */
-    /* bytes of one device, the largest where there are several kinds; 0 = no limit */
+    int devices; /* all of them are used */
+    /* of one device, the largest if there are several kinds; 0 = no limit */
     int64_t memory_bytes;
-    bool memory_of_kinds; /* and of each no more than the cluster says of its kind */
+    /* no kind of device has more than the cluster says, whatever memory_bytes is */
+    bool memory_of_kinds;
 
     /* the job */
     int64_t batch;
@@ -45,31 +47,34 @@ struct search_problem {
     /* what plans may be */
     int max_stages;     /* 0 = as many as devices */
     int max_zero;       /* highest level of ZeRO */
-    unsigned schedules; /* those to consider, bit i = enum schedule i */
-    bool may_idle;      /* or on fewer devices, where that is faster (idle.c) */
-    bool may_offload;   /* what fits nowhere else may live on hosts (offload.c) */
-    int offload;        /* sets of OFFLOADS that all ops keep there */
-    bool may_overlap;   /* the best plans are tried with overlap as well (overlap.h) */
-    bool as_listed;     /* stages are stretches of the model's own list of ops (order.h) */
+    unsigned schedules; /* to consider, bit i = enum schedule i */
+    bool may_idle;      /* fewer devices may be used if that is faster (idle.c) */
+    bool may_offload; /* what does not fit may be kept in the memory of hosts (offload.c) */
+    int offload;      /* sets of OFFLOADS that all ops keep on hosts */
+    bool may_overlap; /* the best plans are also tried with overlap (overlap.h) */
+    bool as_listed;   /* stages are ranges of the model's own list of ops (order.h) */
 
     /* how to search */
-    int top;              /* plans wanted, of different classes (space_class) */
-    int max_hops;         /* hops: how many steps may first make it worse */
-    double time_budget_s; /* 0 = until it has converged */
-    int64_t work_budget;  /* stages scored, the same on any machine; 0 = no limit */
-    double deadline_s;    /* now_s() at which the budget is used up; search_run sets it */
+    int top;              /* number of plans wanted, of different classes (space_class) */
+    int max_hops;         /* of hops: how many steps may make a plan worse at first */
+    double time_budget_s; /* 0 = until the algorithm ends by itself */
+    int64_t work_budget;  /* in scored stages, the same on any machine; 0 = no limit */
+    double deadline_s;    /* now_s() at which the budget is used up; set by search_run */
     double
-        slack; /* a simpler plan is handed out first if it is slower by at most this share */
-    double gap;              /* end when the best is proven to be that near; 0 = go on */
-    bool no_bound;           /* leave the certificate out */
-    int threads;             /* at most; 0 = all cores. Their number changes nothing else */
-    uint64_t seed;           /* of what an algorithm leaves to chance */
-    const struct plan *from; /* to start from, borrowed; NULL = none */
+        /* a simpler plan is handed out first if it is slower by at most this share */
+        slack;
+    /* stop when the best is proven to be within this share of the optimum; 0 = never */
+    double gap;
+    bool no_bound; /* compute no certificate */
+    int threads;   /* at most; 0 = all cores. Their number does not change the result */
+    uint64_t seed; /* of random choices */
+    const struct plan *from; /* plan to start from, borrowed; NULL = none */
 
     /* what a search around this one knows already */
-    const struct order *order; /* the list of ops of `model` and `pins`; NULL = its own */
-    double beat_us;  /* of a plan that is known: proofs skip slower ones; 0 = none */
-    double known_us; /* a bound that was proven before; 0 = none */
+    /* the list of ops of `model` and `pins`; NULL = the model's own */
+    const struct order *order;
+    double beat_us;  /* time of a known plan: proofs skip slower ones; 0 = none */
+    double known_us; /* a bound that is already proven; 0 = none */
 };
 
 /* Bytes of the smallest of n devices from rank `first` on; 0: no limit. */
@@ -78,59 +83,61 @@ int64_t search_memory(const struct search_problem *p, int first, int n);
 struct search_plan {
     struct plan *plan;  /* owned */
     double time_us;     /* simulated */
-    int64_t max_bytes;  /* largest arena */
-    const char *member; /* of auto: the algorithm that found it; NULL = it is not auto's */
+    int64_t max_bytes;  /* the largest arena of a device */
+    const char *member; /* with auto: the algorithm that found it; otherwise NULL */
     uint64_t class;     /* equal for plans that a person would call the same */
-    int words;          /* how many it takes to say what it does (space_words) */
+    int words;          /* how many words describe it (space_words) */
 };
 
 struct search_result {
     int n;
     struct search_plan *plans; /* the fastest first; with slack the simplest before it */
     struct search_plan
-        fastest; /* owned, where a simpler plan stands before it; else its plan is NULL */
+        /* owned; the fastest plan if a simpler one comes before it, otherwise its plan
+         * is NULL */
+        fastest;
     int64_t scored;   /* candidates scored */
-    int64_t compiled; /* windows of ops compiled for it */
+    int64_t compiled; /* windows of ops compiled for the strategy graph */
     double seconds;
     bool complete; /* the algorithm ended by itself */
-    /* What the best candidate lacks where none fits. */
+    /* The bytes that the best candidate lacks if none fits. */
     int64_t overflow;
     int overflow_stage;
-    double space; /* exhaustive: number of candidates */
-    int orders;   /* of the model's ops that were looked at, its own counted */
-    /* The certificate: no plan of the space takes less time, and which relaxation proves it
-     * (bound.h). */
+    double space; /* of exhaustive: number of candidates */
+    int orders;   /* orders of the model's ops that were looked at, including its own */
+    /* The certificate: no plan of the space takes less time, and which relaxation
+     * proves it (bound.h). */
     double lower_bound_us;
     const char *relaxation; /* "" without a bound */
-    /* what the space lacks of the plan to start from; "" = nothing */
+    /* what the space cannot express of the plan to start from; "" = nothing */
     char lost[256];
-    /* why there is no plan on all devices; "" = there is one, maybe a slower one */
+    /* why there is no plan on all devices; "" = there is one, possibly a slower one */
     char idle[512];
 };
 
 struct search;                                                   /* the state of a run */
 typedef int search_algorithm(struct search *s, struct err *err); /* algorithms.h has them */
 
-/* Runs an algorithm and judges its best candidates. EXIT_INPUT when pins ask for something that is
- * impossible on these devices (the message names the pin), or when the plan to start from does not
- * suit the problem; EXIT_NO when no plan fits the memory (the message says by how much the best
- * misses and in which stage), or when the profile lacks what the plans that might fit need (it
- * names some of that). */
+/* Runs an algorithm and evaluates its best candidates. Fails with EXIT_INPUT if pins
+ * ask for something impossible on these devices (the message names the pin) or if the
+ * plan to start from does not suit the problem; with EXIT_NO if no plan fits the
+ * memory (the message says how much the best plan lacks, and in which stage) or if the
+ * profile lacks rows for the plans that might fit (it names some). */
 int search_run(const struct search_problem *p, search_algorithm *algorithm,
                struct search_result *out, struct err *err);
 void search_result_release(struct search_result *r);
-/* Sets of OFFLOADS: all that ops of the plan keep on hosts; 0 for NULL. */
+/* The sets of OFFLOADS that any op of the plan keeps on hosts; 0 for NULL. */
 int search_offloaded(const struct plan *plan);
 
 /* ---- certificates ---------------------------------------------------------------------- */
 
-/* What a plan says of itself under provenance; 0 and "": nothing. */
+/* What a plan's provenance claims; 0 and "": nothing. */
 struct search_claim {
     double time_us, memory_bytes, lower_bound_us;
 };
 
-/* A plan of the problem's model, judged without a search: compiled, validated, simulated, and
- * its bound worked out again. */
+/* A plan of the problem's model, evaluated without a search: compiled, validated,
+ * simulated, and its bound computed again. */
 struct search_verdict {
     double time_us;
     int64_t max_bytes;
@@ -138,8 +145,8 @@ struct search_verdict {
     const char *relaxation;
 };
 
-/* EXIT_NO, with a reason, when the plan's program is faulty, breaks the memory limit, costs
- * something else than it says, or claims a bound that cannot be proven. */
+/* Fails with EXIT_NO and a reason if the plan's program is faulty, exceeds the memory,
+ * does not take the time that the plan says, or if its bound cannot be proven. */
 int search_verify_plan(const struct search_problem *p, struct plan *plan,
                        const struct search_claim *claim, struct search_verdict *out,
                        struct err *err);

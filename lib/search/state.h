@@ -1,8 +1,9 @@
-/* state.h - a search under way: what algorithms see, and what `run` carries from one to the next.
+/* state.h - the state of a search: what algorithms see, and what `run` passes from one
+ * to the next.
  *
- * Four parts, each with a header of its own: the space is constant; the evaluator says what candidates
- * cost; the pool remembers the good ones; the budget says when to stop. Whoever includes this needs
- * nothing else of the search.
+ * It has four parts, each with a header of its own: the space is constant; the
+ * evaluator says what candidates cost; the pool remembers the good ones; the budget
+ * says when to stop. Whoever includes this needs nothing else of the search.
  *
  *     struct search s;
  *     search_begin(&s, &problem);
@@ -29,12 +30,13 @@ struct search {
     struct space space;
     struct evaluate eval;
     struct pool pool;
-    struct candidate from; /* to start from, if there is one */
+    struct candidate from; /* the candidate to start from, if has_from */
     bool has_from;
-    struct option *starts; /* of hops_starts, under one limit of memory; NULL: not yet */
+    /* of hops_starts, for one limit of memory; NULL: not computed yet */
+    struct option *starts;
     int64_t n_starts;
     bool complete;     /* the algorithm ended by itself */
-    double space_size; /* candidates that exhaustive listed */
+    double space_size; /* number of candidates that exhaustive listed */
     double first_us;   /* what a first look at the problem finds (runs.h); 0 = not known */
 };
 

@@ -10,8 +10,9 @@
 
 #include "search/search.h"
 
-/* Function (behind search_), name, is it exact, is it random, and sentences for the manual. Exact: what
- * it ends with by itself is the best of the space that it searches. Random: the seed steers it. */
+/* Columns: the function (behind search_), the name, whether it is exact, whether it is
+ * random, and sentences for the manual. An exact algorithm that ends by itself has
+ * found the best plan of the space that it searches. A random one depends on the seed. */
 #define ALGORITHMS(X)                                                                       \
     X(auto, "auto", false, true,                                                            \
       "A portfolio: dp or ilp where that soon proves the best plan; otherwise hops, with "  \
@@ -62,7 +63,7 @@ struct algorithm {
     const char *name;
     search_algorithm *run;
     bool exact, random;
-    const char *about; /* sentences */
+    const char *about; /* whole sentences, for the manual */
 };
 
 #define X(...) +1
@@ -75,10 +76,11 @@ ALGORITHMS(X)
 
 extern const struct algorithm algorithms[ALGORITHM_COUNT];
 
-/* NULL if there is none of this name. */
+/* Returns NULL if no algorithm has this name. */
 const struct algorithm *algorithm_find(const char *name);
 
-/* "hops, exhaustive" as a constant, and the same with the default in brackets. */
+/* All names as one string constant, "hops, exhaustive", and the same with the default
+ * in brackets. */
 #define ALGORITHM_LISTED_(id, name, ...) ", " name
 #define ALGORITHM_NAMES                  (&(ALGORITHMS(ALGORITHM_LISTED_))[2])
 #define ALGORITHM_HELP                   (&(ALGORITHMS(ALGORITHM_LISTED_) " (" ALGORITHM_DEFAULT ")")[2])

@@ -1,13 +1,15 @@
-/* auto - a portfolio of the other algorithms (after Huberman, Lukose, Hogg, "An Economics Approach to
- * Hard Computational Problems", Science 1997).
+/* auto - a portfolio of the other algorithms (after Huberman, Lukose, Hogg, "An
+ * Economics Approach to Hard Computational Problems", Science 1997).
  *
- * A space small enough for branch and bound (branch.h) is left to dp or ilp, which prove their result. Else
- * members set out in rounds. The members of a round stand in lanes: those of one lane work one after
- * the other on one state of the search, with its caches; lanes know nothing of each other and go
- * on at once, as far as there are threads. Between rounds the best candidates and the bound of all
- * lanes go to the first one, and the next round sets out from the best of them, unless the gap is
- * closed. So what a member does depends on neither the number of threads nor their speed: each ends by
- * its own measure of work, and rounds wait for all of their members. */
+ * A space that is small enough for branch and bound (branch.h) is left to dp or ilp,
+ * which prove their result. Otherwise the members of the portfolio run in rounds.
+ * Every member belongs to a lane. The members of one lane run one after the other on
+ * one search state and share its caches; different lanes share nothing and run in
+ * parallel as far as there are threads. After each round the best candidates and the
+ * lower bounds of all lanes are merged into the first lane, and the next round starts
+ * from the best plan, unless the gap is already closed. Every member stops after a
+ * fixed amount of work, and a round waits for all of its members, so the result
+ * depends neither on the number of threads nor on their speed. */
 #include "search/algorithms/algorithms.h"
 #include "search/algorithms/branch.h"
 #include "search/bound/bound.h"
@@ -20,7 +22,7 @@
 
 enum { LANES = 2, ROUNDS = 2, MOST_BRANCHES = 1000000 /* stages scored by dp or ilp */ };
 
-/* No algorithm, but a member: what it finds is the bound. */
+/* Runs as a member of the portfolio, but computes only the lower bound. */
 static int prove(struct search *s, struct err *err) {
     (void)err;
     s->budget.bound_us = bound_us(&s->eval, NULL);
@@ -28,12 +30,12 @@ static int prove(struct search *s, struct err *err) {
     return 0;
 }
 
-/* In this order where they share a lane. */
+/* Members that share a lane run in this order. */
 static const struct member {
     int round, lane;
-    const char *name;      /* in the table of algorithms; of those it is one, */
-    search_algorithm *run; /* or else this */
-    int64_t most_stages;   /* that it scores; 0 = by its own measure */
+    const char *name; /* in the table of algorithms, whose function runs if `run` is NULL */
+    search_algorithm *run; /* a member that is no algorithm by itself */
+    int64_t most_stages;   /* stages that it may score; 0 = its own limit */
 } members[] = {
     {0, 0, "hops", NULL, 0},
     {0, 1, "bound", prove, 0},
@@ -43,10 +45,12 @@ static const struct member {
 enum { MEMBERS = sizeof members / sizeof *members };
 
 struct portfolio {
-    struct search *lanes[LANES]; /* the first is the caller's; NULL: not needed yet */
+    struct search *lanes[LANES]; /* the first is the caller's; NULL: not needed so far */
     int round;
-    atomic_int next; /* lane that no thread has taken */
-    double bound_us; /* kept from members, who would compare it with their estimates */
+    atomic_int next; /* the first lane that no thread has taken */
+    /* Members are not told the bound: they would compare it with their estimates,
+     * which may be below it, and stop too early. */
+    double bound_us;
 };
 
 /* ---- lanes ------------------------------------------------------------------------------- */
@@ -54,7 +58,8 @@ struct portfolio {
 static struct search *lane_make(const struct evaluate *ev) {
     struct search *l = mem_alloc(sizeof *l);
     search_begin(l, &ev->space->p);
-    space_check_pins(&l->space, NULL); /* as good as they were for the caller */
+    /* The caller's check of the pins has already succeeded. */
+    space_check_pins(&l->space, NULL);
     l->budget.start_s = ev->budget->start_s;
     l->eval.reserve_bytes = ev->reserve_bytes;
     l->budget.watch = ev->budget->watch;
@@ -73,7 +78,8 @@ static bool has_work(int round, int lane) {
     return any;
 }
 
-/* A candidate of one lane in the words of another one. */
+/* Translates a candidate of one lane to another lane, which numbers layouts and meshes
+ * in its own way. */
 static void take_over(const struct space *to, const struct space *from,
                       const struct candidate *c, struct candidate *out) {
     candidate_copy(out, c);
@@ -84,7 +90,8 @@ static void take_over(const struct space *to, const struct space *from,
     }
 }
 
-/* The best of a lane, those that could not be known or do not fit, and its bound. */
+/* Merges what a lane found into another one: its best candidates, the ones that do not
+ * fit or lack profile rows, and its incumbents. */
 static void gather(struct pool *to, struct pool *from) {
     struct candidate c = candidate_make(to->space);
     for (int i = 0; i < from->n_best + 2 && from != to; i++) {
@@ -106,7 +113,7 @@ static void gather(struct pool *to, struct pool *from) {
     candidate_release(&c);
 }
 
-/* Sets out from the best plan so far. */
+/* Makes a lane start from the best plan so far. */
 static void set_out(struct search *l, struct pool *best) {
     l->budget.evaluate_s = best->budget->evaluate_s;
     l->eval.reserve_bytes = best->ev->reserve_bytes;
@@ -148,6 +155,8 @@ static int threads_of(const struct space *sp) {
     return n < LANES ? n : LANES;
 }
 
+/* Runs all members of a round and merges what they found into the first lane. Threads
+ * beyond the first are a bonus: where none can be created, this thread runs all lanes. */
 static void run_round(struct portfolio *f, int round) {
     struct search *s = f->lanes[0];
     pthread_t others[LANES];
@@ -180,13 +189,16 @@ static void run_round(struct portfolio *f, int round) {
     pool_keep_winners(&s->pool);
 }
 
-/* By the simulator's word. */
+/* Is the best plan, by its simulated time, within the requested gap of the lower
+ * bound? */
 static bool gap_closed(const struct portfolio *f) {
     struct search *s = f->lanes[0];
     return f->bound_us > 0 &&
            pool_simulated_us(&s->pool) * (1 - s->budget.gap) <= f->bound_us;
 }
 
+/* While members run, the bound is kept out of their budgets; it is put back at the
+ * end, together with the caller's plan to start from. */
 static void run_rounds(struct search *s) {
     struct portfolio f = {.lanes = {s}, .bound_us = s->budget.bound_us};
     struct candidate from = candidate_make(&s->space);
@@ -209,8 +221,8 @@ static void run_rounds(struct search *s) {
         }
 }
 
-/* Returns whether it ended. In the smallest spaces ilp does, which lists only those ways of a stage that
- * the best plan can have. */
+/* Returns whether the search ended with a proof. In the smallest spaces ilp runs,
+ * because it lists only those strategies of a stage that the best plan can have. */
 static bool branch_and_bound(struct search *s) {
     bool tiny = branch_may_end(s);
     if (!tiny && !branch_is_small(s))

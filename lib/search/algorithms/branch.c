@@ -1,13 +1,14 @@
-/* Branch and bound: see branch.h. Stage by stage from the first on, with its end, its devices and
- * its way. A branch is given up where no candidate of it can be as fast as the best one:
+/* Branch and bound (see branch.h). Stages are chosen from the first to the last: where
+ * each ends, its devices and its strategy. A branch is cut off where no candidate in
+ * it can be as fast as the best one, because of
  *
- *   - the bound of its micro-batch (bound.h);
- *   - a group of devices that is busy longer than that, or holds more than its memory;
- *   - all devices together: the work so far, and what is left at the lower bounds of its ops.
+ *   - the lower bound for its micro-batch (bound.h);
+ *   - a group of devices that would be busy for longer, or would need more than its memory;
+ *   - the work of all devices together: what is chosen, plus the lower bounds of the remaining ops.
  *
- * The last two before a stage's ways are listed, too, if there is a bound for all of them; then
- * only ways are listed that are not slower than that by themselves. Leaves are scored like any
- * other candidate. */
+ * If the caller has a lower bound over all strategies of a stage, the last two tests
+ * are made before the strategies are listed, and only strategies are listed that are
+ * not too slow by themselves. Leaves are scored like any other candidate. */
 #include "search/algorithms/branch.h"
 
 #include "search/bound/bound.h"
@@ -17,33 +18,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double MOST_WAYS = 1e6;
+static const double MOST_STRATEGIES = 1e6;
 
 struct branch {
     struct search *s;
     const struct search_problem *p;
     struct choices *choices;
     struct candidate c;
-    double m;        /* micro-batches */
-    double *rest_us; /* [n_ops + 1] least time on a device of all ops from one on */
-    double *busy_us; /* [groups] */
-    int *rank;       /* [groups] the first of each */
-    bool places;     /* groups may stand anywhere; else in their order */
-    bool *used;      /* [devices] by the groups so far, where places are free */
-    double all_us;   /* of all devices together, so far */
-    int64_t most;    /* stages that may have been scored */
-    bool cut_short;  /* stopped, or too many ways or stages */
+    double m; /* number of micro-batches */
+    /* [n_ops + 1] the least device-microseconds of an op and all behind it */
+    double *rest_us;
+    double *busy_us; /* [groups] microseconds so far */
+    int *rank;       /* [groups] the first rank of each */
+    /* Groups may stand on any ranks, since these differ; otherwise they stand in
+     * order. */
+    bool places;
+    bool *used;    /* [devices] taken by a group; only if `places` */
+    double all_us; /* device-microseconds of all devices so far */
+    int64_t most;  /* the value of budget.work at which to give up */
+    /* The search was stopped, or there were too many strategies or stages. */
+    bool cut_short;
     branch_bound *least_us;
     void *ctx;
 };
 
-/* Nothing slower than that is of use. */
+/* A plan slower than this need not be looked at. */
 static double limit_us(const struct pool *pool) {
     double known =
         pool->space->p.beat_us > 0 ? SEARCH_SLACK * pool->space->p.beat_us : INFINITY;
     return pool->n_best ? fmin(known, SEARCH_SLACK * pool->best[0].score.time_us) : known;
 }
 
+/* The least device-microseconds of every op over all numbers of devices, summed from
+ * the back. */
 static void find_rest(struct branch *b, struct op_bounds *f) {
     const struct blocks *g = &b->s->space.blocks;
     int n = g->x.model->n_ops;
@@ -66,7 +73,8 @@ static double strategy_us(const struct branch *b, const struct stage_sum *sum) {
            sum->update_us;
 }
 
-/* With one stage on each group it is known how many micro-batches are in flight. */
+/* Does the stage fit into memory? It is known how many micro-batches are in flight,
+ * because every group has one stage. */
 static bool fits(const struct branch *b, int k, const struct stage_sum *sum) {
     struct stage_bytes bytes = {0};
     if (!b->p->memory_bytes)
@@ -79,14 +87,14 @@ static bool fits(const struct branch *b, int k, const struct stage_sum *sum) {
            SEARCH_MEMORY_SLACK * (double)(limit - b->s->eval.reserve_bytes);
 }
 
-/* Is more done by then than may be, by all devices or by those of group k? */
+/* Would group k, or all devices together, be busy for longer than the best plan takes? */
 static bool exceeds(const struct branch *b, int k, double us, int devices, int end) {
     double limit = limit_us(&b->s->pool);
     return b->busy_us[k % b->c.n_groups] + us > limit ||
            b->all_us + us * devices + b->rest_us[end] > limit * b->p->devices;
 }
 
-/* Whatever way it is done in? */
+/* Is the stage too slow whichever strategy it takes? */
 static bool too_slow(const struct branch *b, int k, const struct search_stage *st, int rank,
                      bool apart) {
     return b->least_us &&
@@ -96,6 +104,8 @@ static bool too_slow(const struct branch *b, int k, const struct search_stage *s
 
 static void take_stage(struct branch *b, int k, int first, int left);
 
+/* Adds a strategy for stage k and goes on with the stage behind it, unless the branch
+ * is cut off; scores the candidate if it is complete. */
 static void take_strategy(struct branch *b, int k, const struct strategy *w, int left) {
     int group = k % b->c.n_groups, devices = b->c.stages[k].devices;
     int place = b->c.stages[k].place;
@@ -119,7 +129,8 @@ static void take_strategy(struct branch *b, int k, const struct strategy *w, int
     b->all_us = all;
 }
 
-/* The group's place is settled. */
+/* Lists the strategies of stage k, whose ops and devices are set, and tries each of
+ * them. */
 static void take_strategies(struct branch *b, int k, int devices, int left) {
     struct search_stage st = b->c.stages[k];
     int rank = b->rank[k % b->c.n_groups];
@@ -139,9 +150,9 @@ static void take_strategies(struct branch *b, int k, int devices, int left) {
     }
 }
 
-/* Tries every free stretch of so many devices. */
+/* Tries every free range of that many neighbouring ranks. */
 static void take_places(struct branch *b, int k, int devices, int left) {
-    int n = 0; /* free ones up to this rank */
+    int n = 0; /* free ranks in a row that end here */
     for (int r = 0; r < b->p->devices && !b->cut_short; r++) {
         n = b->used[r] ? 0 : n + 1;
         int first = r + 1 - devices;
@@ -164,7 +175,8 @@ static void take_devices(struct branch *b, int k, int devices, int left) {
     take_strategies(b, k, devices, left);
 }
 
-/* Stage k from this op on; `left` devices are for it and the groups behind it. */
+/* Tries every end and every number of devices for stage k, which begins with op
+ * `first`; `left` devices remain for its group and those behind it. */
 static void take_stage(struct branch *b, int k, int first, int left) {
     int n_ops = b->p->model->n_ops, n = b->c.n_stages, groups = b->c.n_groups;
     int last = n_ops - (n - 1 - k), behind = groups - 1 - k;
@@ -207,12 +219,12 @@ static void take_groups(struct branch *b) {
         }
 }
 
-/* Returns whether all of the space was gone through. */
+/* Returns whether the whole space was searched. */
 static bool branch_and_bound(struct search *s, branch_bound *least_us, void *ctx) {
     const struct search_problem *p = space_problem_of(&s->space);
     struct branch b = {.s = s,
                        .p = p,
-                       .choices = strategies_make(&s->eval, MOST_WAYS, false),
+                       .choices = strategies_make(&s->eval, MOST_STRATEGIES, false),
                        .c = candidate_make(&s->space),
                        .most =
                            s->budget.share ? s->budget.work + s->budget.share : INT64_MAX,
@@ -247,11 +259,12 @@ static bool branch_and_bound(struct search *s, branch_bound *least_us, void *ctx
 }
 
 bool branch_is_small(struct search *s) {
-    return strategies_can_be_listed(&s->eval, MOST_WAYS);
+    return strategies_can_be_listed(&s->eval, MOST_STRATEGIES);
 }
 
-/* On two devices mlp:mnist and gpt or transformer:nano with one layer (15 to 17 ops) end after at most 0.7 s
- * of CPU; llama with one layer (19) does not end, and on three devices most do not. */
+/* On two devices mlp:mnist and gpt or transformer:nano with one layer (15 to 17 ops)
+ * end after at most 0.7 s of CPU. A llama with one layer (19 ops) does not end, and
+ * neither do most models on three devices. */
 bool branch_may_end(const struct search *s) {
     enum { DEVICES = 2, OPS = 18 };
     const struct search_problem *p = space_problem_of(&s->space);

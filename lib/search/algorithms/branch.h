@@ -1,8 +1,9 @@
-/* branch.h - branch and bound over all candidates, where the ways of stages can be listed (choices.h).
+/* branch.h - branch and bound over all candidates, for spaces in which the strategies
+ * of stages can be listed (strategies.h).
  *
- * No candidate is dropped that is estimated within SEARCH_SLACK of the best, so the simulator
- * has all of them to choose from. If the search ends by itself, its plan is proven to be the
- * best.
+ * No candidate is dropped whose estimate is within SEARCH_SLACK of the best, so that
+ * the simulator can choose among all of them. If the search ends by itself, its plan
+ * is proven to be the best.
  *
  *     branch_to_proof(s, NULL, NULL);
  */
@@ -11,19 +12,21 @@
 
 #include "search/state.h"
 
-/* The least time of a step, in microseconds, that a stage keeps its devices busy, whichever way
- * it is done; its ops and devices are set. 0 = nothing is known. Asked before its ways are
- * listed. */
+/* Returns the least time in microseconds for which the stage keeps its devices busy in
+ * a step, whichever strategy it takes; 0 if nothing is known. The ops and devices of
+ * the stage are set. It is asked before the strategies of the stage are listed. */
 typedef double branch_bound(void *ctx, const struct search_stage *st, int64_t micro_batch,
                             int first_rank, bool apart);
 
-/* From now on the search is exact (pool_be_exact). If all of the space was gone through, the search
- * is complete and its plan proven. least_us may be NULL; ctx goes to it. */
+/* Makes the search exact (pool_be_exact) and searches the whole space. If that was not
+ * cut short, the search is complete and its plan proven. least_us may be NULL; ctx is
+ * passed to it. */
 void branch_to_proof(struct search *s, branch_bound *least_us, void *ctx);
 
-/* Can the ways of all stages be listed, without any being left out by a bound? */
+/* Can the strategies of all stages be listed without a bound that leaves some out? */
 bool branch_is_small(struct search *s);
-/* Does it mostly end within a second with a bound for stages, whether or not all ways can be listed? */
+/* Does the search usually end within a second if it has a bound for stages, whether or
+ * not all strategies can be listed? */
 bool branch_may_end(const struct search *s);
 
 #endif

@@ -1,9 +1,9 @@
 /* dp - stages, sub-meshes, layouts, micro-batch, recompute and ZeRO at once.
  *
- * First the pipelines that the stages solver cuts, for every micro-batch: exact by dynamic programming
- * for uniform presets and cuts between blocks (slice.c); their layouts then by the layout solver, their
- * cuts balanced. Then branch and bound over everything else, where the ways of stages can be listed
- * (branch.h). */
+ * First come the pipelines of the stages solver for every micro-batch (slice.c):
+ * exact, by dynamic programming, for uniform presets and cuts between blocks. The
+ * layout solver then lays them out and their cuts are balanced. Branch and bound over
+ * everything else follows if the strategies of stages can be listed (branch.h). */
 #include "search/algorithms/algorithms.h"
 #include "search/algorithms/branch.h"
 #include "search/algorithms/improve.h"

@@ -1,34 +1,37 @@
-/* exhaustive - the oracle of small spaces: every cut of the ops into stages, every division of the
- * devices and, where these differ, every order of groups on them, micro-batch and schedule, and
- * in every stage every layout of every op, level of ZeRO and number of recomputed blocks.
+/* exhaustive - the oracle of small spaces: every cut of the ops into stages, every
+ * division of the devices and, where these differ, every order of groups on them,
+ * every micro-batch and schedule, and in every stage every layout of every op, level
+ * of ZeRO and number of recomputed blocks.
  *
- * What a stage costs does not depend on the others, but for what passes between them. So a stage's
- * ways are listed once, without those that another way beats whatever stands around (choices.h),
- * and what is left is combined. Still their number grows fast; spaces too large are refused by
- * count: of the ways of all stages, and of the candidates that they make.
+ * The cost of a stage depends on the others only through what passes between them. So
+ * the strategies of a stage are listed once, without those that another strategy beats
+ * whatever the neighbours are (strategies.h), and what is left is combined. The number
+ * of combinations still grows fast, so a space is refused if it has too many
+ * strategies of stages or too many candidates.
  *
- * presets - the same where all ops of a stage are laid out in one uniform preset (space.h), for spaces
- * in which layouts of single ops cannot be listed. */
+ * presets - the same, but all ops of a stage are laid out in one uniform preset
+ * (space.h), for spaces in which layouts of single ops cannot be listed. */
 #include "search/algorithms/algorithms.h"
 #include "search/state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static const double MOST = 2e7, MOST_WAYS = 2e6;
+static const double MOST_CANDIDATES = 2e7, MOST_STRATEGIES = 2e6;
 
 struct walk {
     struct search *s;
     const struct search_problem *p;
     struct candidate c;
     struct choices *choices;
-    const struct strategies **strategies; /* [stages] of those at hand */
+    const struct strategies **strategies; /* [stages] the strategies of each stage of `c` */
     bool count_only;
     double count;
 };
 
 static bool goes_on(const struct walk *w) {
-    return w->count <= MOST && strategies_listed(w->choices) <= MOST_WAYS &&
+    return w->count <= MOST_CANDIDATES &&
+           strategies_listed(w->choices) <= MOST_STRATEGIES &&
            !budget_stopped(&w->s->budget);
 }
 
@@ -46,7 +49,8 @@ static void combine(struct walk *w, int k) {
     }
 }
 
-/* Cuts, devices and schedule are set. */
+/* Combines all strategies of stages whose cuts, devices and schedule are set, or only
+ * counts the combinations. */
 static void walk_strategies(struct walk *w) {
     double n = 1;
     for (int k = 0; k < w->c.n_stages; k++) {
@@ -70,8 +74,8 @@ static void walk_schedules(struct walk *w) {
     }
 }
 
-/* Groups in every order, but for those between which no cost can tell. Order: [groups], of which
- * the first n are settled. */
+/* Tries the groups in every order, except orders that no cost can tell apart. `order`
+ * has [groups] entries, of which the first n are settled. */
 static void walk_places(struct walk *w, int *order, int n, struct memo *met) {
     int groups = w->c.n_groups;
     if (n == groups) {
@@ -104,7 +108,8 @@ static void walk_orders(struct walk *w) {
     free(order);
 }
 
-/* Of group g; stages behind the groups have those of the first on theirs. */
+/* Tries every number of devices for group g and those behind it. If there are more
+ * stages than groups, a group has the same devices in all of its stages. */
 static void walk_devices(struct walk *w, int g, int left) {
     int groups = w->c.n_groups, least = g == groups - 1 ? left : 1;
     bool even = groups < w->c.n_stages && !space_has_places(&w->s->space);
@@ -137,7 +142,7 @@ static void walk_cuts(struct walk *w, int k, int first) {
     }
 }
 
-/* With one stage on each group, or with several that go round. */
+/* Tries every number of groups, with one stage on each or with several (interleaved). */
 static void walk_groups(struct walk *w) {
     bool go_round = space_goes_round(&w->s->space);
     for (int groups = 1; groups <= space_max_groups(&w->s->space); groups++)
@@ -163,23 +168,25 @@ static void walk_all(struct walk *w, bool count_only) {
 }
 
 static int too_many(const struct walk *w, const char *name, struct err *err) {
-    if (strategies_listed(w->choices) > MOST_WAYS)
-        err_no(err, "%s: stages may be done in more than %.0f ways", name, MOST_WAYS);
+    if (strategies_listed(w->choices) > MOST_STRATEGIES)
+        err_no(err, "%s: more than %.0f strategies of stages", name, MOST_STRATEGIES);
     else
-        err_no(err, "%s: more than %.0f candidates", name, MOST);
+        err_no(err, "%s: more than %.0f candidates", name, MOST_CANDIDATES);
     return err_hint(err, "--max-stages and --micro-batch make the space smaller; the other "
                          "algorithms need no list of all plans");
 }
 
+/* Counts the candidates first, and lists them only if there are few enough. */
 static int walk_space(struct search *s, bool presets, struct err *err) {
     struct walk w = {.s = s,
                      .p = space_problem_of(&s->space),
                      .c = candidate_make(&s->space),
-                     .choices = strategies_make(&s->eval, MOST_WAYS, presets)};
+                     .choices = strategies_make(&s->eval, MOST_STRATEGIES, presets)};
     w.strategies =
         mem_array((size_t)space_stage_limit(&s->space), sizeof(struct strategies *));
     walk_all(&w, true);
-    bool small = w.count <= MOST && strategies_listed(w.choices) <= MOST_WAYS;
+    bool small =
+        w.count <= MOST_CANDIDATES && strategies_listed(w.choices) <= MOST_STRATEGIES;
     if (small && !presets)
         pool_be_exact(&s->pool);
     if (small)

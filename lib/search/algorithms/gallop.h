@@ -1,5 +1,5 @@
-/* gallop.h - bisection that starts from a guess (after Bentley and Yao, 1976): where an answer
- * is near the one before, it incumbents at a few places near that.
+/* gallop.h - bisection that starts from a guess (after Bentley and Yao, 1976): where
+ * an answer is near the one before, only a few places near that are tested.
  *
  *     at = gallop(first, most + 1, last_time, reaches, &ctx);
  */
@@ -8,8 +8,9 @@
 
 #include <stdbool.h>
 
-/* The last place that is reached. `lo` is reached (or before the first), `hi` is not, and every
- * place in front of a reached one is reached. `guess` may be anything. */
+/* Returns the last place that is reached. `lo` is reached (or is one before the first
+ * place), `hi` is not, and every place in front of a reached one is reached too.
+ * `guess` may be any number. */
 static inline int gallop(int lo, int hi, int guess, bool (*reached)(void *ctx, int at),
                          void *ctx) {
     int step = 1;

@@ -1,11 +1,14 @@
-/* gradient - descent on the relaxed problem (lib/solve/relax/relax.h): probabilities of cuts, layouts of every
- * node and recompute of every stage, sharpened until they decide. The idea is pipeDejavu's; what that
- * relaxes to a softmax over whole stages is here one per choice, and its temperature falls.
+/* gradient - gradient descent on a relaxed problem (lib/solve/relax/relax.h) with
+ * probabilities for the cuts, the layout of every node and the recompute of every
+ * stage, which sharpen until each is decided. The idea is pipeDejavu's, which relaxes
+ * the choice of a whole stage to one softmax; here every single choice has one, and
+ * the temperature falls.
  *
- * What cannot be relaxed without mixing meshes - the number and devices of the stages, the micro-batch,
- * ZeRO - is the shape of a start. The shapes are those of the best starts of hops; of each only
- * the shape is taken. All descend from random logits, and successive halving tells which go on.
- * The best ends are rounded, repaired (their ops cut anew within the memory, search_balance), and
+ * The number and devices of the stages, the micro-batch and ZeRO cannot be relaxed
+ * without mixing meshes, so they form the fixed shape of a start. Shapes are taken
+ * from the best starts of hops, and nothing else of these. All starts descend from
+ * random logits, and successive halving decides which continue. The best results are
+ * rounded, repaired (search_balance cuts their ops anew within the memory) and
  * polished by single hops. */
 #include "search/algorithms/gradient.h"
 #include "search/algorithms/improve.h"
@@ -19,10 +22,10 @@
 
 enum {
     SHAPES = 12,
-    STARTS = 24,          /* of all shapes in turn */
-    ROUNDED = 8,          /* answers that become plans; */
-    POLISHED = 3,         /* of these, but no further ones when polishing has scored */
-    MOST_SCORED = 250000, /* so many stages: then they are far from the best */
+    STARTS = 24,          /* descents, dealt out to the shapes in turn */
+    ROUNDED = 8,          /* results that become plans */
+    POLISHED = 3,         /* of these; fewer if polishing has scored */
+    MOST_SCORED = 250000, /* as many stages: the descent ended far from a good plan */
 };
 
 static bool has_shape(const struct space *sp, const struct candidate *c) {
@@ -31,7 +34,7 @@ static bool has_shape(const struct space *sp, const struct candidate *c) {
            c->n_stages <= (units < GRADIENT_UNITS ? units : GRADIENT_UNITS);
 }
 
-/* The same number and devices of stages, micro-batch and ZeRO? */
+/* Have both candidates the same number and devices of stages, micro-batch and ZeRO? */
 static bool same_shape(const struct candidate *a, const struct candidate *b) {
     bool same = a->n_stages == b->n_stages && a->micro_batch == b->micro_batch;
     for (int k = 0; same && k < a->n_stages; k++)
@@ -40,7 +43,7 @@ static bool same_shape(const struct candidate *a, const struct candidate *b) {
     return same;
 }
 
-/* Of the best starts, each shape once; returns how many. */
+/* Makes shapes of the best starts, each once; returns how many. */
 static int find_shapes(struct search *s, struct gradient_shape **shapes) {
     int64_t all;
     struct option *starts = hops_starts(s, &all);
@@ -70,7 +73,8 @@ static void take(struct search *s, const struct candidate *c, struct option *bes
     best->score = score;
 }
 
-/* The answer as it is, and with its ops cut anew; false where neither is legal and known. */
+/* Scores the rounded answer as it is and with its ops balanced; false if neither is
+ * legal and fully profiled. */
 static bool round_off(struct search *s, const struct gradient_shape *g,
                       const struct relax_answer *a, struct option *out) {
     struct candidate c = candidate_make(&s->space);
@@ -93,7 +97,8 @@ static const struct gradient_shape *shape_of(struct gradient_shape *const *shape
     return shapes[i];
 }
 
-/* Descends from all starts and rounds the best, as long as there is time; fills at most ROUNDED options. */
+/* Descends from all starts and rounds the best results as long as there is time. Fills
+ * at most ROUNDED options and returns how many. */
 static int descend(struct search *s, struct gradient_shape *const *shapes, int n_shapes,
                    struct option *out) {
     const struct relax_problem *starts[STARTS];
@@ -117,6 +122,8 @@ static int descend(struct search *s, struct gradient_shape *const *shapes, int n
     return found;
 }
 
+/* Polishes the best rounded results; the work on the first ones decides whether there
+ * is more. */
 int search_gradient(struct search *s, struct err *err) {
     (void)err;
     struct gradient_shape *shapes[SHAPES];

@@ -1,45 +1,52 @@
-/* What a sort of stages costs, from the strategy graph.
+/* The costs of a type of stage, from the strategy graph.
  *
- * A node is one of the strategy graph, its choices the layout that it begins with, none, and those of
- * uniform presets. An edge's costs are taken apart: what it costs as all its ops begin goes to the
- * class of its origin, what one change alone adds to that op, what two changes add beyond each
- * alone to the pair. So sums are exact where at most two ops of an edge change. An option of a
- * stage is a level of recompute, priced under the layouts to begin with. */
+ * Nodes are those of the strategy graph. A node chooses among the layout that it has
+ * in the shape's candidate, the layout that splits nothing, and those of uniform
+ * presets. The cost of an edge is divided into three parts: its cost under the
+ * candidate's layouts goes to the class of its origin; what changing one op alone adds
+ * goes to that op; what changing two ops adds beyond both single changes goes to the
+ * pair. So sums are exact where at most two ops of an edge change. An option of a
+ * stage is a level of recompute, with costs under the candidate's layouts. */
 #include "search/algorithms/gradient.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_TOGETHER = 4 }; /* ops of an edge whose pairs are looked at */
+/* Ops of an edge that are considered in pairs. An edge has rarely more ops with a
+ * choice; the costs of further ones are missing from the relaxation, but the score of
+ * the rounded plan has them. */
+enum { MOST_TOGETHER = 4 };
 
 struct worth {
-    double us, fixed, slot; /* us INFINITY: the profile lacks something */
+    double us, fixed, slot; /* us: INFINITY if the profile lacks something */
 };
 
-/* One sort of stages being worked out. */
+/* The costs of one type of stage while they are worked out. */
 struct pricing {
     struct evaluate *ev;
     struct gradient_shape *g;
-    struct gradient_sort *sort;
-    struct layout *at;     /* by node: the layouts that are being priced */
-    struct worth *nodes;   /* [nodes x GRADIENT_CHOICES] */
-    struct worth *classes; /* as all begins, what nodes do not hold */
+    struct gradient_stage_type *type;
+    struct layout *at;   /* [nodes] the layouts under which costs are asked */
+    struct worth *nodes; /* [nodes x GRADIENT_CHOICES] */
+    /* [classes] costs under the candidate's layouts, except those of nodes */
+    struct worth *classes;
     ARR(struct relax_edge) edges;
 };
 
 /* ---- loads ----------------------------------------------------------------------------- */
 
-/* Time of a micro-batch with its share of the update. Gradients of a stage are reduced in one go: an
- * instance's share of what those of all its instances take. */
+/* The time of a micro-batch with its share of the update. All gradients of a stage are
+ * reduced in one collective, so one instance is charged its share of the collective
+ * for all instances of the stage. */
 static struct worth worth_of(struct pricing *w, const struct load *l) {
     const double *v = l->v;
-    double m = (double)(w->ev->space->p.batch / w->g->c.micro_batch), n = w->sort->in_stage;
+    double m = (double)(w->ev->space->p.batch / w->g->c.micro_batch), n = w->type->in_stage;
     bool missing = v[LOAD_missing] > 0.5;
     double update = v[LOAD_before_norm] + v[LOAD_update];
     for (int i = 0; i < LOAD_REDUCTIONS && l->reduce[i].axes; i++) {
         double elems = n * l->reduce[i].elems;
-        update += copysign(graph_reduce_us(&w->ev->graph, &w->sort->t->st,
+        update += copysign(graph_reduce_us(&w->ev->graph, &w->type->t->st,
                                            l->reduce[i].axes, fabs(elems), &missing),
                            elems) /
                   n;
@@ -48,8 +55,8 @@ static struct worth worth_of(struct pricing *w, const struct load *l) {
     struct worth out = {missing ? INFINITY : us, v[LOAD_fixed] + v[LOAD_across], 0};
     for (int p = 0; p < POOL_COUNT; p++)
         out.slot += v[LOAD_slot + p];
-    out.fixed *= w->sort->scale;
-    out.slot *= w->sort->scale;
+    out.fixed *= w->type->scale;
+    out.slot *= w->type->scale;
     return out;
 }
 
@@ -60,16 +67,16 @@ static void add_worth(struct worth *to, struct worth more, double times) {
 }
 
 static void set(struct pricing *w, int node, int choice) {
-    w->at[node] = w->sort->layouts[node * GRADIENT_CHOICES + choice];
+    w->at[node] = w->type->layouts[node * GRADIENT_CHOICES + choice];
 }
 
 /* ---- choices --------------------------------------------------------------------------- */
 
 static void add_layout(struct pricing *w, int x, const struct layout *l) {
     const struct model *m = w->ev->space->blocks.x.model;
-    const struct setting *st = &w->sort->t->st;
-    int node = w->ev->space->blocks.x.node_of[x], *n = &w->sort->n_layouts[node];
-    struct layout *all = &w->sort->layouts[node * GRADIENT_CHOICES];
+    const struct setting *st = &w->type->t->st;
+    int node = w->ev->space->blocks.x.node_of[x], *n = &w->type->n_layouts[node];
+    struct layout *all = &w->type->layouts[node * GRADIENT_CHOICES];
     struct mesh mesh;
     stage_mesh(st->devices, st->mesh, &mesh);
     for (int i = 0; i < *n; i++)
@@ -81,24 +88,25 @@ static void add_layout(struct pricing *w, int x, const struct layout *l) {
         all[(*n)++] = *l;
 }
 
-/* The one to begin with stands whatever it is: it comes from a legal candidate. Then all work
- * done on all devices, which slow links may want, and what uniform presets do. */
+/* The candidate's own layout is always a choice, whatever it is, because the candidate
+ * is legal. The others are the layout in which all devices do all of the work, which
+ * pays on slow links, and the layouts of uniform presets. */
 static void find_choices(struct pricing *w) {
     const struct blocks *g = &w->ev->space->blocks;
-    struct search_stage st = w->sort->c->stages[w->sort->k];
+    struct search_stage st = w->type->c->stages[w->type->k];
     struct preset preset;
     struct layout whole;
     memset(&whole, PLACE_NONE, sizeof whole);
     for (int node = 0; node < g->x.n_nodes; node++) {
-        w->sort->layouts[node * GRADIENT_CHOICES] = w->sort->t->layouts[node];
-        w->sort->n_layouts[node] = 1;
+        w->type->layouts[node * GRADIENT_CHOICES] = w->type->t->layouts[node];
+        w->type->n_layouts[node] = 1;
     }
-    w->sort->n_layouts[g->x.n_nodes] = 1;
+    w->type->n_layouts[g->x.n_nodes] = 1;
     for (int x = 0; x < g->x.model->n_ops; x++)
         add_layout(w, x, &whole);
     for (int i = 0; space_preset(w->ev->space, &st, i, &preset); i++) {
         space_apply_preset(w->ev->space, &st, w->g->c.micro_batch, preset);
-        for (int x = 0; x < g->x.model->n_ops && st.mesh == w->sort->t->st.mesh; x++)
+        for (int x = 0; x < g->x.model->n_ops && st.mesh == w->type->t->st.mesh; x++)
             add_layout(w, x, &st.layouts[g->x.node_of[x]]);
     }
 }
@@ -107,20 +115,20 @@ static void find_choices(struct pricing *w) {
 
 static void price_node(struct pricing *w, int x) {
     int node = w->ev->space->blocks.x.node_of[x];
-    for (int i = 0; i < w->sort->n_layouts[node]; i++) {
+    for (int i = 0; i < w->type->n_layouts[node]; i++) {
         set(w, node, i);
         add_worth(&w->nodes[node * GRADIENT_CHOICES + i],
-                  worth_of(w, graph_node(&w->ev->graph, &w->sort->t->st, x, w->at)), 1);
+                  worth_of(w, graph_node(&w->ev->graph, &w->type->t->st, x, w->at)), 1);
     }
     set(w, node, 0);
 }
 
 static struct worth price_edge(struct pricing *w, const struct edge *e) {
-    return worth_of(w, graph_edge(&w->ev->graph, &w->sort->t->st, e, 0,
+    return worth_of(w, graph_edge(&w->ev->graph, &w->type->t->st, e, 0,
                                   w->ev->space->blocks.s.n_ops, w->at));
 }
 
-/* Nodes of an edge that have a choice, each once. */
+/* Lists the nodes of an edge that have a choice, each once. */
 static int choosers_of(const struct pricing *w, const struct edge *e, int *out) {
     const struct blocks *g = &w->ev->space->blocks;
     int n = 0;
@@ -128,15 +136,16 @@ static int choosers_of(const struct pricing *w, const struct edge *e, int *out) 
         int node = g->x.node_of[g->x.of[i < 0 ? e->origin : e->readers[i]]], j = 0;
         while (j < n && out[j] != node)
             j++;
-        if (j == n && w->sort->n_layouts[node] > 1)
+        if (j == n && w->type->n_layouts[node] > 1)
             out[n++] = node;
     }
     return n;
 }
 
+/* The cost of changing both a and b, beyond the changes of each alone. */
 static void price_pair(struct pricing *w, const struct edge *e, int class, int a, int b,
                        double now_us, const double *us_a, const double *us_b) {
-    int na = w->sort->n_layouts[a], nb = w->sort->n_layouts[b];
+    int na = w->type->n_layouts[a], nb = w->type->n_layouts[b];
     double *us = arena_array(&w->g->arena, (size_t)(na * nb), sizeof *us);
     for (int i = 1; i < na; i++) {
         for (int j = 1; j < nb; j++) {
@@ -151,8 +160,8 @@ static void price_pair(struct pricing *w, const struct edge *e, int class, int a
     arr_push(&w->edges, (struct relax_edge){class, a, b, us});
 }
 
-/* What one change alone adds: to the node where every unit of its class has such an edge, else as
- * an edge with a node that has no choice. */
+/* Adds the cost of changing one op alone: to the node if every unit of its class has
+ * such an edge; otherwise as an edge to the node that has no choice. */
 static void put_alone(struct pricing *w, int class, int node, int i, struct worth more,
                       double *us) {
     if (w->g->class_of[node] == class)
@@ -163,7 +172,7 @@ static void put_alone(struct pricing *w, int class, int node, int i, struct wort
 
 static void price_alone(struct pricing *w, const struct edge *e, int class, int node,
                         struct worth now, double *alone) {
-    int n = w->sort->n_layouts[node], none = w->ev->space->blocks.x.n_nodes;
+    int n = w->type->n_layouts[node], none = w->ev->space->blocks.x.n_nodes;
     double *us = arena_array(&w->g->arena, (size_t)n, sizeof *us);
     for (int i = 0; i < n; i++) {
         set(w, node, i);
@@ -177,7 +186,8 @@ static void price_alone(struct pricing *w, const struct edge *e, int class, int 
         arr_push(&w->edges, (struct relax_edge){class, node, none, us});
 }
 
-/* A parameter that other units use too is shared only where they happen to stand in one stage. */
+/* Is a parameter used by other units too? These share it only if they happen to be in
+ * the same stage, so it is left out. */
 static bool is_shared_by_chance(const struct pricing *w, const struct edge *e) {
     const struct blocks *g = &w->ev->space->blocks;
     bool other = false;
@@ -201,7 +211,7 @@ static void price_whole_edge(struct pricing *w, const struct edge *e, int class)
             price_pair(w, e, class, who[a], who[b], now.us, alone[a], alone[b]);
 }
 
-/* The ops of one unit of the class. */
+/* Adds the costs of the ops first .. end-1, which are one unit of a class. */
 static void price_class(struct pricing *w, int first, int end) {
     const struct blocks *g = &w->ev->space->blocks;
     int class = w->g->class_of[g->x.node_of[g->x.of[first]]];
@@ -221,7 +231,9 @@ static void price_classes(struct pricing *w) {
     for (int i = 0; i < st->n_ops; i++) {
         if (st->repeat_of[i] < 0)
             price_class(w, i, i + 1);
-        else /* on to the end of the run */
+        /* The class of the repeat is priced already: continue behind its last
+         * instance. */
+        else
             i = st->repeats[st->repeat_of[i]].first +
                 st->repeats[st->repeat_of[i]].period * st->repeats[st->repeat_of[i]].count -
                 1;
@@ -230,23 +242,24 @@ static void price_classes(struct pricing *w) {
 
 /* ---- the solver's form ------------------------------------------------------------------- */
 
-/* A choice that the profile lacks costs more than any that it knows. */
+/* Writes the nodes' costs into the solver's arrays. A choice that the profile lacks
+ * costs more than all known ones together. */
 static void put_nodes(struct pricing *w) {
     int nodes = w->g->relaxed.n_nodes, n = 0;
-    struct relax_costs *c = &w->sort->costs;
+    struct relax_costs *c = &w->type->costs;
     double most = 0, *all;
     int *first = arena_array(&w->g->arena, (size_t)nodes + 1, sizeof *first);
     for (int v = 0; v < nodes; v++) {
         first[v] = n;
-        n += w->sort->n_layouts[v];
-        for (int i = 0; i < w->sort->n_layouts[v]; i++)
+        n += w->type->n_layouts[v];
+        for (int i = 0; i < w->type->n_layouts[v]; i++)
             if (isfinite(w->nodes[v * GRADIENT_CHOICES + i].us))
                 most += fabs(w->nodes[v * GRADIENT_CHOICES + i].us);
     }
     first[nodes] = n;
     all = arena_array(&w->g->arena, 3 * (size_t)n + 1, sizeof *all);
     for (int v = 0; v < nodes; v++)
-        for (int i = 0; i < w->sort->n_layouts[v]; i++) {
+        for (int i = 0; i < w->type->n_layouts[v]; i++) {
             const struct worth *x = &w->nodes[v * GRADIENT_CHOICES + i];
             all[first[v] + i] = isfinite(x->us) ? x->us : most;
             all[n + first[v] + i] = x->fixed;
@@ -264,26 +277,28 @@ static void put_nodes(struct pricing *w) {
     c->n_edges = (int)w->edges.n;
 }
 
-/* What recomputing one unit of a repeat changes. */
+/* What recomputing one unit of a repeat adds and saves. */
 static struct worth price_recompute(struct pricing *w, const struct repeat *r, int level) {
-    struct search_stage st = w->sort->c->stages[w->sort->k];
+    struct search_stage st = w->type->c->stages[w->type->k];
     st.first = gradient_unit_of_repeat(r);
     st.end = st.first + r->period;
     st.recompute_level = level;
     st.recompute_blocks = 1;
-    struct load l = eval_recompute(w->ev, w->sort->t, &st);
+    struct load l = eval_recompute(w->ev, w->type->t, &st);
     return worth_of(w, &l);
 }
 
+/* Writes the options of the stage: no recompute or one of its levels, with the costs
+ * of every class. Without a memory limit nothing is recomputed. */
 static void put_options(struct pricing *w) {
     const struct structure *st = &w->ev->space->blocks.s;
     int classes = w->g->relaxed.n_classes,
         n = w->ev->space->p.memory_bytes ? RECOMPUTE_LEVELS : 1;
-    struct relax_costs *c = &w->sort->costs;
+    struct relax_costs *c = &w->type->costs;
     size_t cells = (size_t)(n * classes);
     double *more = arena_array(&w->g->arena, 3 * cells + 2 * (size_t)n, sizeof *more);
     const struct stage_sum *sum =
-        eval_stage_sum(w->ev, w->sort->t, &w->sort->c->stages[w->sort->k]);
+        eval_stage_sum(w->ev, w->type->t, &w->type->c->stages[w->type->k]);
     for (int o = 0; o < n; o++) {
         for (int d = 0; d < classes; d++) {
             struct worth all = w->classes[d];
@@ -303,16 +318,17 @@ static void put_options(struct pricing *w) {
     c->once_bytes = more + 3 * cells + n;
 }
 
+/* Works out all costs of a type of stage: nodes, edges, and options. */
 void gradient_price(struct evaluate *ev, struct gradient_shape *g,
-                    struct gradient_sort *sort) {
+                    struct gradient_stage_type *type) {
     size_t nodes = (size_t)g->relaxed.n_nodes, choices = nodes * GRADIENT_CHOICES;
-    struct pricing w = {.ev = ev, .g = g, .sort = sort};
+    struct pricing w = {.ev = ev, .g = g, .type = type};
     w.at = mem_array(nodes, sizeof *w.at);
-    memcpy(w.at, sort->t->layouts, (size_t)ev->space->blocks.x.n_nodes * sizeof *w.at);
+    memcpy(w.at, type->t->layouts, (size_t)ev->space->blocks.x.n_nodes * sizeof *w.at);
     w.nodes = mem_array(choices, sizeof *w.nodes);
     w.classes = mem_array((size_t)g->relaxed.n_classes, sizeof *w.classes);
-    sort->layouts = arena_array(&g->arena, choices, sizeof *sort->layouts);
-    sort->n_layouts = arena_array(&g->arena, nodes, sizeof *sort->n_layouts);
+    type->layouts = arena_array(&g->arena, choices, sizeof *type->layouts);
+    type->n_layouts = arena_array(&g->arena, nodes, sizeof *type->n_layouts);
     find_choices(&w);
     price_classes(&w);
     put_nodes(&w);

@@ -1,7 +1,7 @@
-/* A shape of pipeline as a relaxed problem, and back.
+/* The shape of a pipeline as a relaxed problem, and back.
  *
- * A class is a run or an op outside of repeats; a unit is an instance of a repeat or such an op, or
- * several where there are many. */
+ * A class is a repeat, or one op outside of repeats. A unit is an instance of a repeat
+ * or such an op, or several of them where there are more than GRADIENT_UNITS. */
 #include "search/algorithms/gradient.h"
 
 #include <math.h>
@@ -11,7 +11,8 @@ int gradient_unit_of_repeat(const struct repeat *r) {
     return r->first + (r->count > 2 ? r->period : 0);
 }
 
-/* Every bound, or every second, third ... of them where there are too many. */
+/* Takes every place where a unit may begin or, where there are too many, every second,
+ * third, ... of them. */
 static void find_units(const struct space *sp, struct gradient_shape *g) {
     const struct structure *st = &sp->blocks.s;
     int all = structure_units(st), step = (all + GRADIENT_UNITS - 1) / GRADIENT_UNITS;
@@ -41,7 +42,8 @@ static void find_units(const struct space *sp, struct gradient_shape *g) {
     g->relaxed.counts_of = counts_of;
 }
 
-/* Runs, then the ops outside of them; the node behind all others has no choice. */
+/* Classes are the repeats first, then the ops outside of them. One more node behind
+ * all others has no choice. */
 static void find_classes(const struct evaluate *ev, struct gradient_shape *g) {
     const struct graph *graph = &ev->graph;
     const struct structure *st = &graph->b->s;
@@ -71,11 +73,11 @@ static void find_classes(const struct evaluate *ev, struct gradient_shape *g) {
     g->relaxed.nodes_of = nodes_of;
 }
 
-/* Between stages like the first one. */
+/* Cuts cost what stages like the first one pass to each other. */
 static void find_cuts(struct evaluate *ev, struct gradient_shape *g) {
     size_t n = (size_t)g->relaxed.n_units + 1;
     double *in = arena_array(&g->arena, 2 * n, sizeof *in), *out = in + n;
-    const struct prefix *t = g->sorts[g->sort_of[0]].t;
+    const struct prefix *t = g->types[g->type_of[0]].t;
     for (int u = 1; u < g->relaxed.n_units; u++)
         eval_takes(ev, t, g->bound[u], false, &in[u], &out[u]);
     cost_forget(&ev->cost);
@@ -83,7 +85,8 @@ static void find_cuts(struct evaluate *ev, struct gradient_shape *g) {
     g->relaxed.cut_out = out;
 }
 
-/* As many micro-batches as would hold the same bytes if all pools were held alike. */
+/* The number of micro-batches in flight that would hold the same bytes if all pools
+ * held equally many. */
 static double in_flight(struct evaluate *ev, const struct candidate *c, int k,
                         const struct prefix *t) {
     const struct stage_sum *sum = eval_stage_sum(ev, t, &c->stages[k]);
@@ -94,33 +97,35 @@ static double in_flight(struct evaluate *ev, const struct candidate *c, int k,
     return all > 0 ? held_bytes(sum->slot, &f) / all : 0;
 }
 
-static void find_sorts(struct evaluate *ev, struct gradient_shape *g) {
+/* Groups the stages by type, with the micro-batches that each stage has in flight. */
+static void find_types(struct evaluate *ev, struct gradient_shape *g) {
     const struct candidate *c = &g->c;
     size_t stages = (size_t)c->n_stages;
     double *flights = arena_array(&g->arena, stages, sizeof *flights);
-    g->sorts = arena_array(&g->arena, stages, sizeof *g->sorts);
-    g->sort_of = arena_array(&g->arena, stages, sizeof *g->sort_of);
+    g->types = arena_array(&g->arena, stages, sizeof *g->types);
+    g->type_of = arena_array(&g->arena, stages, sizeof *g->type_of);
     for (int k = 0; k < c->n_stages; k++) {
         int rank = candidate_rank(c, k);
         const struct prefix *t = candidate_prefix(ev, c, k, rank);
         int i = 0;
-        while (i < g->n_sorts && g->sorts[i].t != t)
+        while (i < g->n_types && g->types[i].t != t)
             i++;
-        if (i == g->n_sorts)
-            g->sorts[g->n_sorts++] = (struct gradient_sort){.t = t, .c = c, .k = k};
-        g->sort_of[k] = i;
-        g->sorts[i].scale =
+        if (i == g->n_types)
+            g->types[g->n_types++] = (struct gradient_stage_type){.t = t, .c = c, .k = k};
+        g->type_of[k] = i;
+        g->types[i].scale =
             ev->space->p.memory_bytes
                 ? (double)search_memory(&ev->space->p, 0, ev->space->p.devices) /
                       (double)search_memory(&ev->space->p, rank, c->stages[k].devices)
                 : 1;
-        g->sorts[i].in_stage =
+        g->types[i].in_stage =
             fmax(1, (double)structure_units(&ev->space->blocks.s) / c->n_stages);
         flights[k] = in_flight(ev, c, k, t);
     }
     g->relaxed.in_flight = flights;
 }
 
+/* Everything of the shape is in its arena, so that it is freed at once. */
 struct gradient_shape *gradient_shape_make(struct evaluate *ev, const struct candidate *c) {
     struct gradient_shape *g = mem_alloc(sizeof *g);
     g->c = candidate_make(ev->space);
@@ -132,14 +137,14 @@ struct gradient_shape *gradient_shape_make(struct evaluate *ev, const struct can
         .memory = limit ? (double)(limit - ev->reserve_bytes - limit / 64) : INFINITY};
     find_classes(ev, g);
     find_units(ev->space, g);
-    find_sorts(ev, g);
+    find_types(ev, g);
     find_cuts(ev, g);
     const struct relax_costs **costs =
         arena_array(&g->arena, (size_t)c->n_stages, sizeof(void *));
-    for (int i = 0; i < g->n_sorts; i++)
-        gradient_price(ev, g, &g->sorts[i]);
+    for (int i = 0; i < g->n_types; i++)
+        gradient_price(ev, g, &g->types[i]);
     for (int k = 0; k < c->n_stages; k++)
-        costs[k] = &g->sorts[g->sort_of[k]].costs;
+        costs[k] = &g->types[g->type_of[k]].costs;
     g->relaxed.costs = costs;
     return g;
 }
@@ -150,17 +155,19 @@ void gradient_shape_free(struct gradient_shape *g) {
     free(g);
 }
 
+/* Layouts, cuts and recompute come from the answer, all else from the shape's
+ * candidate. */
 void gradient_decode(const struct space *sp, const struct gradient_shape *g,
                      const struct relax_answer *a, struct candidate *out) {
     int nodes = sp->blocks.x.n_nodes;
     struct layout *layouts = mem_array((size_t)nodes, sizeof *layouts);
     candidate_copy(out, &g->c);
     for (int k = 0; k < out->n_stages; k++) {
-        const struct gradient_sort *sort = &g->sorts[g->sort_of[k]];
+        const struct gradient_stage_type *type = &g->types[g->type_of[k]];
         struct search_stage *st = &out->stages[k];
         for (int v = 0; v < nodes; v++)
             layouts[v] =
-                sort->layouts[v * GRADIENT_CHOICES + a->choice[k * g->relaxed.n_nodes + v]];
+                type->layouts[v * GRADIENT_CHOICES + a->choice[k * g->relaxed.n_nodes + v]];
         st->first = g->bound[a->first[k]];
         st->end = g->bound[a->first[k + 1]];
         st->layouts = space_layouts(sp, layouts);

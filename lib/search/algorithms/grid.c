@@ -1,7 +1,9 @@
-/* grid - what a person would try, after Megatron-LM (Narayanan et al. 2021): every depth that
- * divides the devices, every split of a stage's devices among tensor, context, expert and data
- * parallelism, every micro-batch, schedule and level of ZeRO, blocks recomputed or not, all stages
- * alike. dp-only: one stage whose devices all split the batch. */
+/* grid - what a person would try, after Megatron-LM (Narayanan et al. 2021): every
+ * depth that divides the devices, every split of a stage's devices among tensor,
+ * context, expert and data parallelism, every micro-batch, schedule and level of ZeRO,
+ * with and without recompute, all stages alike.
+ *
+ * dp-only - one stage whose devices all split the batch. */
 #include "search/algorithms/grid.h"
 #include "search/algorithms/algorithms.h"
 
@@ -10,7 +12,7 @@
 
 /* ---- cuts ------------------------------------------------------------------------------ */
 
-/* The first stages get one more where the blocks do not divide. */
+/* The first stages get one block more where the blocks do not divide evenly. */
 bool grid_cut_blocks(const struct grid *g, struct candidate *c) {
     int n = c->n_stages, n_ops = g->s->space.p.model->n_ops, block = 0;
     bool changed = false;
@@ -29,7 +31,7 @@ bool grid_cut_blocks(const struct grid *g, struct candidate *c) {
 
 /* ---- plans ----------------------------------------------------------------------------- */
 
-/* Does it fit? */
+/* Scores the plan with this ZeRO and recompute in all stages; returns whether it fits. */
 static bool try_plan(struct grid *g, int zero, int recompute_level) {
     struct candidate *c = &g->next;
     for (int k = 0; k < c->n_stages; k++) {
@@ -68,6 +70,8 @@ static void walk_cuts(struct grid *g) {
         walk_memory(g);
 }
 
+/* A narrow grid keeps the schedule of the even pipeline; a wide one tries all of them,
+ * and several stages on each group. */
 static void walk_schedules(struct grid *g) {
     const struct space *sp = &g->s->space;
     const struct candidate *even = &g->even;
@@ -98,7 +102,8 @@ static void walk_preset(struct grid *g, int groups, int64_t micro_batch,
         walk_schedules(g);
 }
 
-/* The most axes, outwards from the model's, whose devices divide the experts. */
+/* Returns the largest number of axes, counted outwards from the model's, whose devices
+ * divide the experts. */
 static int most_expert_axes(const struct grid *g, const struct mesh *mesh, int inside) {
     int n = 0;
     int64_t devices = 1,
@@ -120,22 +125,23 @@ int grid_expert_axes(const struct grid *g, int devices, struct preset preset) {
     return most_expert_axes(g, &mesh, preset.model_axes + preset.context_axes);
 }
 
-/* Everything that is neither the model's nor the sequence's splits the batch, and experts too. */
+/* All axes that split neither the model nor the sequence split the batch; some of them
+ * split the experts as well. */
 static void walk_experts(struct grid *g, int groups, int64_t micro_batch,
                          const struct mesh *mesh, struct preset preset) {
     int inside = preset.model_axes + preset.context_axes;
     int most = most_expert_axes(g, mesh, inside);
     for (int e = 0; e <= most; e++) {
         preset.expert_axes = e;
-        /* Of two meshes with the same parts one will do. */
+        /* Both meshes have the same axes inside and outside, so one of them is enough. */
         bool same = preset.ascending && (inside + e == 0 || inside + e == mesh->n_axes);
         if (!same && (g->wide || !e || e == most))
             walk_preset(g, groups, micro_batch, preset);
     }
 }
 
-/* The sequence is split by as many axes as there may be, or as few as leave a micro-batch that the
- * others can split. */
+/* Tries every number of axes for the sequence; in a narrow grid only up to the first
+ * number whose remaining axes can split the micro-batch. */
 static void walk_context(struct grid *g, int groups, int64_t micro_batch,
                          const struct mesh *mesh, struct preset preset) {
     int most = space_has_sequence(&g->s->space) ? mesh->n_axes - preset.model_axes : 0;

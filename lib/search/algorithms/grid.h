@@ -1,8 +1,8 @@
 /* grid.h - uniform pipelines: what a person would try.
  *
- * All stages have as many devices, as many whole blocks, and one preset. Where a plan does not fit,
- * gradients and parameters are sharded too, and blocks recomputed: both cost time, so plans that
- * fit have no use for them.
+ * All stages have as many devices, as many whole blocks, and one preset. Sharding
+ * gradients and parameters and recomputing blocks cost time, so they are tried only
+ * where the plan does not fit without.
  *
  *     struct grid g;
  *     grid_init(&g, s);
@@ -17,29 +17,31 @@
 
 struct grid {
     struct search *s;
-    /* All schedules, the sequence split on model axes or not, any number of axes for it and for
-     * experts; else what is likely to be best. */
+    /* Tries all schedules, model axes that split the sequence and that do not, and any
+     * number of axes for the sequence and for experts; otherwise only the choices that
+     * are usually best. */
     bool wide;
-    bool data_only; /* every device splits the batch */
+    bool data_only; /* Every device splits the batch and nothing else. */
     void (*take)(void *arg, const struct candidate *c, struct score score); /* or NULL */
     void *arg;
     int n_blocks; /* of the space */
     const int *blocks;
-    struct candidate even, next; /* under construction */
+    struct candidate even, next; /* scratch */
 };
 
 void grid_init(struct grid *g, struct search *s);
 void grid_release(struct grid *g);
-/* Scores all plans of the grid with so many groups of devices; some groups have one device more
- * where the devices do not divide. */
+/* Scores all plans of the grid with this number of groups. Where the groups do not
+ * divide the devices, some groups have one device more. */
 void grid_walk(struct grid *g, int groups, int64_t micro_batch);
-/* Cuts between the blocks of the model, as many for each stage; false where nothing changes by it. */
+/* Cuts the candidate between blocks of the model, equally many for each stage; returns
+ * false if that changes nothing. */
 bool grid_cut_blocks(const struct grid *g, struct candidate *c);
-/* How many axes, outwards from the model's and the sequence's, can split the experts evenly at
- * most; 0 where there are no experts. */
+/* Returns how many axes, counted outwards from those of the model and the sequence,
+ * can split the experts evenly at most; 0 if there are no experts. */
 int grid_expert_axes(const struct grid *g, int devices, struct preset preset);
-/* Does the grid have plans with this micro-batch? Fewer micro-batches than groups leave more
- * than half of the devices idle, so smaller ones are better. */
+/* Does the grid try this micro-batch? With fewer micro-batches than groups more than
+ * half of the devices would be idle, so smaller micro-batches are better. */
 bool grid_is_busy(const struct space *sp, int groups, int i_micro);
 
 #endif

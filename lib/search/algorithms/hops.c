@@ -1,16 +1,19 @@
 /* hops - iterative bottleneck alleviation (after Liu et al., Aceso, EuroSys 2024).
  *
- * Find the stage that bounds memory, or else time; try every primitive that relieves
- * that resource there: move ops to a neighbour, trade devices, change the layout, the
- * micro-batch, recompute, ZeRO, the schedule, split or merge stages; each as it is, and
- * with the ops balanced anew over all stages (balance.c). If none of them makes the plan
- * better at once, follow the most promising ones some hops deep: relieving one stage may
- * first burden another. A plan is never visited twice. Starts: balanced pipelines of
- * every useful depth and micro-batch, each with its best uniform presets; first all a
- * little, then the best of several kinds op by op. Which kind is best shows late, and no chain
- * of improvements leads from one kind to another; so the best ones are annealed (mcmc.h), and the one
- * that is ahead then is followed deeper, shaken by a few random changes and improved again. The seed
- * decides what is random. */
+ * Take the stage that exceeds memory or, if all fit, the slowest one. Try every
+ * primitive that relieves it: move ops to a neighbour, trade devices, change the
+ * layout, the micro-batch, recompute, ZeRO or the schedule, split or merge stages.
+ * Each result is scored as it is and with the ops balanced over all stages
+ * (balance.c). If none is better at once, follow the most promising ones several hops
+ * deep, because relieving one stage may first burden another. No plan is visited
+ * twice.
+ *
+ * The starts are balanced pipelines of every useful depth and micro-batch, each in its
+ * best uniform presets. All of them are improved a little, then the best of several
+ * kinds with layouts of single ops. Which kind is best shows late, and no chain of
+ * improvements leads from one kind to another; so the best ones are annealed (mcmc.h),
+ * and the winner is followed deeper, shaken by a few random changes and improved
+ * again. The seed decides what is random. */
 #include "search/algorithms/hops.h"
 
 #include "search/algorithms/algorithms.h"
@@ -39,14 +42,16 @@ enum {
     SHAKE_CHANGES = 2,
 };
 
-/* What is so much slower than the best is not worth it: improving, improving while few candidates
- * were scored, annealing. A start that is a fifth slower may end a fifth ahead, once its ops are
- * laid out one by one. */
+/* Candidates slower than the best by more than these factors are not improved (NEAR),
+ * not improved although few candidates were scored so far (NEAR_WHILE_FEW), not
+ * annealed (NEAR_ANNEALED). A start that is a fifth slower may end up a fifth faster,
+ * once its ops are laid out one by one. */
 static const double NEAR = 1.1, NEAR_WHILE_FEW = 1.25, NEAR_ANNEALED = 1.03;
 
 /* ---- following ----------------------------------------------------------------------- */
 
-/* Looks for a plan better than hp->limit, at most `hops` primitives away from *c. */
+/* Looks for a plan better than hp->limit that is at most `hops` primitives away from
+ * *c. */
 static bool relieve(struct hops *hp, struct candidate *c, struct score *score, int hops,
                     bool fine) {
     if (budget_stopped(&hp->s->budget) || hp->s->budget.work > hp->most)
@@ -67,7 +72,7 @@ static bool relieve(struct hops *hp, struct candidate *c, struct score *score, i
     return chosen >= 0;
 }
 
-/* Follows improvements from *o as far as they go. */
+/* Improves *o until no better plan is found within hp->max_hops. */
 static void improve(struct hops *hp, struct option *o, bool fine) {
     o->score = pool_score(&hp->s->pool, &o->c);
     do
@@ -75,7 +80,7 @@ static void improve(struct hops *hp, struct option *o, bool fine) {
     while (!o->score.unknown && relieve(hp, &o->c, &o->score, hp->max_hops, fine));
 }
 
-/* Some random changes, whatever they cost. */
+/* Changes *o at random a few times, whatever that costs. */
 static void shake(struct hops *hp, struct option *o) {
     for (int i = 0; i < SHAKE_CHANGES; i++) {
         struct options *all = hp->options = &hp->levels[0];
@@ -101,15 +106,17 @@ static int most_zero(const struct candidate *c) {
     return most;
 }
 
-/* Of one depth and micro-batch, and the same of what is sharded; single stages laid out alike.
- * Such mostly end alike. */
+/* Have both the same depth, micro-batch and highest level of ZeRO, and, if there is
+ * only one stage, the same layouts? Improving such candidates mostly ends at the same
+ * plan. */
 static bool same_kind(const struct candidate *a, const struct candidate *b) {
     return a->n_groups == b->n_groups && a->micro_batch == b->micro_batch &&
            most_zero(a) == most_zero(b) &&
            (a->n_groups > 1 || a->stages[0].layouts == b->stages[0].layouts);
 }
 
-/* The best of each kind first, of so many kinds; all else behind them, both best first. */
+/* Moves the best candidate of each of the first `kinds` kinds to the front; both these
+ * and the rest are sorted best first. */
 static void sort_kinds(struct option *o, int64_t n, int64_t kinds) {
     if (n)
         qsort(o, (size_t)n, sizeof *o, option_by_score);
@@ -125,16 +132,17 @@ static void sort_kinds(struct option *o, int64_t n, int64_t kinds) {
     }
 }
 
-/* The i-th of those to improve in this phase: as many as were meant, more where it is cheap, fewer
- * where it is not. */
+/* May the i-th candidate of this phase be improved? `meant` are meant to be; fewer are
+ * if they take much work, more if they take little. */
 static bool go_on(const struct hops *hp, int64_t i, int64_t meant) {
     int64_t most = i < meant ? MANY_SCORED : FEW_SCORED;
     return (!i || hp->s->budget.work - hp->scored_before < most) &&
            !budget_stopped(&hp->s->budget);
 }
 
-/* The best starts of every schedule: improved ones may look better than they are. */
-static void keep_rivals(struct pool *pool, const struct option *starts, int64_t n) {
+/* Keeps the best starts of every schedule for the finalists, because the estimates of
+ * improved candidates may be too low. */
+static void keep_alternatives(struct pool *pool, const struct option *starts, int64_t n) {
     enum { EACH = 3 };
     int seen[SCHEDULE_COUNT] = {0};
     for (int64_t i = 0; i < n; i++)
@@ -164,13 +172,14 @@ static void hops_release(struct hops *hp, int deep) {
     memo_release(&hp->seen, NULL);
 }
 
-/* Does it fit, and is it not much slower than the best? Where nothing fits, all may come to. */
+/* Does it fit, and is it not much slower than the best? If the best does not fit
+ * either, every candidate is worth a try. */
 static bool is_near(const struct option *o, const struct option *best, double near) {
     return best->score.overflow ||
            (!o->score.overflow && o->score.time_us <= near * best->score.time_us);
 }
 
-/* Is it worth improving in this phase? */
+/* Is the candidate worth improving in this phase? */
 static bool is_worth(const struct hops *hp, const struct option *o,
                      const struct option *best) {
     bool few = hp->s->budget.work - hp->scored_before < FEW_SCORED;
@@ -184,7 +193,7 @@ static void take_better(struct option *best, const struct option *o) {
     best->score = o->score;
 }
 
-/* Annealed from *o on, and improved. */
+/* Anneals *o and improves the result. */
 static void anneal(struct hops *hp, struct option *o) {
     int steps = CHAIN_SCORED / o->c.n_stages;
     steps = steps < LEAST_STEPS ? LEAST_STEPS : steps > MOST_STEPS ? MOST_STEPS : steps;
@@ -193,7 +202,7 @@ static void anneal(struct hops *hp, struct option *o) {
     improve(hp, o, true);
 }
 
-/* Annealed again from the best on. */
+/* Anneals the best candidate again, in several chains. */
 static void anneal_more(struct hops *hp, struct option *best) {
     struct option o = {.c = candidate_make(&hp->s->space)};
     for (int i = 0; i < MORE_CHAINS && hp->s->budget.work < MUCH_SCORED &&
@@ -207,7 +216,7 @@ static void anneal_more(struct hops *hp, struct option *best) {
     candidate_release(&o.c);
 }
 
-/* From the best on: shaken, improved, taken over where that helped. */
+/* Shakes and improves copies of the best candidate and keeps what is better. */
 static void shake_and_improve(struct hops *hp, struct option *best) {
     struct option o = {.c = candidate_make(&hp->s->space)};
     hp->scored_before = hp->s->budget.work;
@@ -222,11 +231,12 @@ static void shake_and_improve(struct hops *hp, struct option *best) {
     candidate_release(&o.c);
 }
 
-/* Where the best is larger than it was estimated to be, all are scored anew. What is too large by
- * that little is made smaller: it may be far ahead of all that fit. */
+/* If the best plan turns out larger than estimated, all candidates are scored again
+ * with less memory. Candidates that then miss by a little are made smaller, because
+ * they may be far faster than all that fit. */
 static void settle(struct hops *hp, struct option *o, int64_t n, bool fine) {
     bool fitted[MAX_STARTS] = {0};
-    double best_us = INFINITY; /* of those that fit */
+    double best_us = INFINITY; /* the fastest that fits */
     if (!pool_settle(&hp->s->pool))
         return;
     for (int64_t i = 0; i < n; i++) {
@@ -246,7 +256,8 @@ static void settle(struct hops *hp, struct option *o, int64_t n, bool fine) {
     }
 }
 
-/* The plan to set out from, if there is one, is finished and joins the starts. */
+/* Improves the plan that the search starts from, if it has one, and puts it in front
+ * of the starts. */
 static struct option *put_from_first(struct hops *hp, struct option *starts, int64_t *all) {
     if (!hp->s->has_from)
         return starts;
@@ -260,7 +271,8 @@ static struct option *put_from_first(struct hops *hp, struct option *starts, int
     return starts;
 }
 
-/* As many of the starts as are worth it, a little; returns their number. */
+/* Improves those starts that are worth it, without layouts of single ops; returns how
+ * many. */
 static int64_t improve_starts(struct hops *hp, struct option *starts, int64_t all) {
     int64_t n = 0;
     hp->scored_before = hp->s->budget.work;
@@ -271,7 +283,8 @@ static int64_t improve_starts(struct hops *hp, struct option *starts, int64_t al
     return n;
 }
 
-/* The best of them op by op: single layouts are where the last percents are. */
+/* Improves the best of them with layouts of single ops, which bring the last percents,
+ * and anneals the best. */
 static void finish(struct hops *hp, struct option *o, int64_t n) {
     hp->scored_before = hp->s->budget.work;
     settle(hp, o, n, true);
@@ -289,7 +302,7 @@ static void finish(struct hops *hp, struct option *o, int64_t n) {
     sort_kinds(o, n, 1);
 }
 
-/* The best with more hops, within reason. */
+/* Improves the best candidate with more hops, within DEEP_SCORED stages. */
 static void follow_deep(struct hops *hp, struct option *best, int deep) {
     int shallow = hp->max_hops;
     hp->max_hops = deep;
@@ -300,6 +313,8 @@ static void follow_deep(struct hops *hp, struct option *best, int deep) {
     hp->most = INT64_MAX;
 }
 
+/* The phases, from the first plan to the last shake. A stopped search runs through the
+ * remaining phases too, but none of them does any work then. */
 int search_hops(struct search *s, struct err *err) {
     (void)err;
     struct hops hp;
@@ -313,7 +328,7 @@ int search_hops(struct search *s, struct err *err) {
     pool_note_incumbent(&s->pool);
     struct option *starts = hops_starts(s, &all);
     starts = put_from_first(&hp, starts, &all);
-    keep_rivals(&s->pool, starts, all);
+    keep_alternatives(&s->pool, starts, all);
     hp.max_hops = deep < SHALLOW_HOPS ? deep : SHALLOW_HOPS;
     int64_t n = improve_starts(&hp, starts, all);
     finish(&hp, starts, n);

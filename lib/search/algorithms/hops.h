@@ -11,7 +11,7 @@ struct option {
     struct score score;
 };
 
-/* The best options of the plan under work, best first. */
+/* The best options of the plan that is being expanded, best first. */
 struct options {
     int n;
     struct option p[WIDTH];
@@ -19,35 +19,36 @@ struct options {
 
 struct hops {
     struct search *s;
-    struct options *levels;               /* [max_hops + 1], by hops left */
+    struct options *levels;               /* [max_hops + 1] by the number of hops left */
     struct options *options;              /* of the current level */
-    struct candidate next, balanced_next; /* under construction */
-    struct score limit;                   /* a plan must be better than this */
-    struct memo seen;                     /* visited plans */
-    int64_t scored_before;                /* stages, when the phase began */
-    int64_t most;                         /* stages that may have been scored */
+    struct candidate next, balanced_next; /* scratch */
+    struct score limit;                   /* only better plans are of interest */
+    struct memo seen;                     /* hashes of visited plans */
+    int64_t scored_before;                /* budget.work when the phase began */
+    int64_t most;                         /* the value of budget.work at which to give up */
     struct rng rng;
     int max_hops;
-    bool balanced; /* the current primitive moves ops itself */
+    /* The current primitive moves ops itself, so its plans are not balanced. */
+    bool balanced;
 };
 
-/* Better first. */
+/* For qsort: better options first. */
 int option_by_score(const void *a, const void *b);
 
-/* Offers everything that may relieve the stage that bounds memory or time (hops_moves.c).
- * fine: layouts op by op as well. */
+/* Offers every plan that may relieve the stage which exceeds memory or is slowest
+ * (hops_moves.c). fine: layouts of single ops too. */
 void hops_expand(struct hops *hp, const struct candidate *c, const struct score *score,
                  bool fine);
 
-/* Scores a few dozen pipelines, among them mostly a good one (hops_first.c). */
+/* Scores a few dozen pipelines, usually with a good one among them (hops_first.c). */
 void hops_first(struct search *s);
 
-/* Balanced pipelines to begin with, best first (hops_starts.c); the caller frees them and their
- * candidates. They are scored at the first call. */
+/* Returns balanced pipelines to start from, best first (hops_starts.c). The first call
+ * scores them, later calls copy them. The caller frees the array and its candidates. */
 struct option *hops_starts(struct search *s, int64_t *n);
 
-/* Scores *o, then improves it as long as a better plan is at most `hops` primitives away. fine:
- * layouts op by op as well. */
+/* Scores *o, then improves it as long as a better plan is at most `hops` primitives
+ * away. fine: layouts of single ops too. */
 void hops_polish(struct search *s, struct option *o, int hops, bool fine);
 
 #endif

@@ -1,11 +1,14 @@
-/* The first good plan, within a few dozen candidates: a search that is stopped early has it.
+/* The first good plan, within a few dozen candidates, so that a search that is stopped
+ * early has one.
  *
- * For every depth and every width of tensor parallelism the uniform pipeline with the least
- * micro-batch that its devices can split, balanced. The micro-batches of the best of these grow as long
- * as that helps; the best one has its weight gradients made apart; then comes what the stages solver
- * cuts for its micro-batch, and for the least where memory is short; and, where nothing fits, all of it
- * with parameters sharded. In the end fewer blocks are recomputed, as far as there is room. What
- * is compiled here is kept for the starts, which need most of it again. */
+ * For every depth and every width of tensor parallelism the uniform pipeline is
+ * balanced, with the smallest micro-batch that its devices can split. The best of
+ * these get larger micro-batches as long as that helps. The best one is also tried
+ * under schedules that split weight gradients off. Then come the pipelines of the
+ * stages solver for its micro-batch and, where memory is short, for the smallest one;
+ * and, if nothing fits, all of this again with parameters sharded. In the end fewer
+ * blocks are recomputed as far as memory allows. What is compiled here is kept for the
+ * starts, which need most of it again. */
 #include "search/algorithms/grid.h"
 #include "search/algorithms/hops.h"
 #include "search/algorithms/improve.h"
@@ -23,7 +26,7 @@ enum { BEST = 3 };
 
 struct first {
     struct search *s;
-    struct grid grid; /* its blocks and experts */
+    struct grid grid; /* for its blocks and experts */
     struct candidate c;
     struct option best;        /* of all candidates */
     struct point points[BEST]; /* best first */
@@ -32,7 +35,7 @@ struct first {
 
 /* ---- candidates ------------------------------------------------------------------------ */
 
-/* Scores the candidate under construction. */
+/* Scores the candidate f->c; *score becomes the better of both. */
 static void try_it(struct first *f, struct score *score) {
     struct score now;
     if (budget_stopped(&f->s->budget) || !eval_legal(&f->s->eval, &f->c))
@@ -54,7 +57,7 @@ static void recompute_all(struct first *f) {
     }
 }
 
-/* As it is, and with its ops cut anew; with all blocks recomputed where neither fits. */
+/* Scores f->c as it is and balanced; if neither fits, with all blocks recomputed. */
 static void try_balanced(struct first *f, struct score *score) {
     try_it(f, score);
     if ((f->c.n_stages > 1 || score->overflow) && search_balance(f->s, &f->c))
@@ -95,7 +98,8 @@ static void insert(struct first *f, const struct point *p) {
     f->points[at] = *p;
 }
 
-/* With the least micro-batch that can be split. */
+/* Scores the uniform pipeline with the smallest micro-batch that its devices can
+ * split. */
 static void try_point(struct first *f, struct point p) {
     const struct search_problem *q = &f->s->space.p;
     int devices = q->devices / p.groups;
@@ -134,7 +138,7 @@ static void try_depths(struct first *f, int zero) {
             try_widths(f, groups, zero);
 }
 
-/* Larger micro-batches as long as they are better. */
+/* Takes larger micro-batches as long as each is better than the one before. */
 static void grow(struct first *f, struct point *p) {
     for (struct point next = *p; ++next.i_micro < f->s->space.p.n_micro;) {
         if (!grid_is_busy(&f->s->space, p->groups, next.i_micro))
@@ -148,7 +152,8 @@ static void grow(struct first *f, struct point *p) {
 
 /* ---- the best of them ------------------------------------------------------------------ */
 
-/* The optimizer's state whole as well: many small parameters cost more to pass than to update. */
+/* Tries the best pipeline with the optimizer's state not sharded: where there are many
+ * small parameters, gathering them costs more than updating all of them everywhere. */
 static void unshard(struct first *f) {
     struct point whole = f->points[0];
     whole.zero = ZERO_NONE;
@@ -163,7 +168,7 @@ static void grow_best(struct first *f) {
         grow(f, &f->points[i]);
 }
 
-/* The best one with weight gradients apart. */
+/* Tries the best pipeline under all schedules that split weight gradients off. */
 static void split_weights(struct first *f) {
     struct score any = {.unknown = true};
     for (int s = 0; s < SCHEDULE_COUNT && f->best.c.n_stages > 1; s++) {
@@ -176,8 +181,8 @@ static void split_weights(struct first *f) {
     }
 }
 
-/* Cut by the stages solver for this micro-batch; and with neighbours on different nodes, where
- * that may be faster. */
+/* Tries the stages solver's pipeline for this micro-batch, also with neighbouring
+ * stages on different nodes where ranks differ. */
 static void slice_at(struct first *f, int i_micro) {
     struct search *s = f->s;
     struct score any = {.unknown = true};
@@ -204,8 +209,9 @@ static bool recomputes(const struct candidate *c) {
     return false;
 }
 
-/* For the micro-batch of the best point; where memory is short for the least one, too: it leaves
- * room that uniform pipelines have no use for. */
+/* Takes the micro-batch of the best uniform pipeline and, where memory is short, also
+ * the smallest one: the solver finds a use for the memory that this saves, uniform
+ * pipelines do not. */
 static void slice(struct first *f) {
     if (!f->n)
         return;
@@ -214,8 +220,8 @@ static void slice(struct first *f) {
         slice_at(f, 0);
 }
 
-/* Balancing leaves room for what it does not count. So stages recompute fewer blocks as long as that
- * fits. */
+/* Balancing reserves memory for what it does not count, so stages may recompute more
+ * than they must. Recomputes fewer blocks, stage by stage, as long as the plan fits. */
 static void recompute_less(struct first *f) {
     candidate_copy(&f->c, &f->best.c);
     for (int k = 0; k < f->c.n_stages; k++)
@@ -236,6 +242,7 @@ static void recompute_less(struct first *f) {
     candidate_copy(&f->best.c, &f->c);
 }
 
+/* The steps that the head of this file describes. */
 void hops_first(struct search *s) {
     int levels = space_zero_levels(&s->space);
     struct first f = {.s = s, .c = candidate_make(&s->space)};

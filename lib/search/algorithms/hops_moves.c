@@ -1,7 +1,8 @@
-/* Primitives of hops: each makes a plan anew with something changed, and offers it.
+/* The primitives of hops. Each changes something in a copy of the plan and offers the
+ * result.
  *
- * An offer is looked at as it is and with its ops moved to where they are best; the best few
- * of those that were not met before are kept as options. */
+ * An offer is scored as it is and with its ops balanced; the best few of those that
+ * were not visited before are kept as options. */
 #include "search/algorithms/hops.h"
 #include "search/algorithms/improve.h"
 
@@ -39,8 +40,7 @@ static struct score consider(struct hops *hp, const struct candidate *c) {
     return score;
 }
 
-/* Considers the plan that was built, as it is and with its ops moved to where they are
- * best. */
+/* Considers the plan hp->next, as it is and balanced. */
 static void offer(struct hops *hp) {
     if (budget_stopped(&hp->s->budget))
         return;
@@ -57,7 +57,7 @@ static struct search_stage *begin(struct hops *hp, const struct candidate *c, in
     return &hp->next.stages[k];
 }
 
-/* Of all stages of the group. */
+/* Sets the devices and the preset of all stages of a group. */
 static void set_devices(struct hops *hp, int group, int devices, struct preset preset) {
     for (int k = group; k < hp->next.n_stages; k += hp->next.n_groups) {
         hp->next.stages[k].devices = devices;
@@ -68,22 +68,24 @@ static void set_devices(struct hops *hp, int group, int devices, struct preset p
 
 /* ---- primitives ---------------------------------------------------------------------- */
 
-/* The period of the run that a stage is mostly made of, or a quarter of its ops. */
+/* The ops of a block in the middle of the stage, or a quarter of the stage's ops if
+ * none repeats there. */
 static int block_length(const struct space *sp, const struct search_stage *st) {
     const struct structure *g = &sp->blocks.s;
     int r = g->repeat_of[st->first + (st->end - st->first) / 2];
     return r >= 0 ? g->repeats[r].period : (st->end - st->first) / 4;
 }
 
-/* Ops from the edge of a stage to the next bound of a block inside. */
+/* The number of ops between one end of a stage and the nearest bound of a block inside
+ * it. */
 static int to_boundary(const struct space *sp, const struct search_stage *st, bool at_end) {
     const struct structure *g = &sp->blocks.s;
     return at_end ? st->end - structure_unit_of(g, st->end - 1)
                   : structure_next_unit(g, st->first + 1) - st->first;
 }
 
-/* Ops from stage k to its neighbour: one, to the next block boundary, one block,
- * several. */
+/* Moves ops from stage k to its neighbour: up to the next bound of a block, one or two
+ * ops, blocks, or shares of the stage. */
 static void move_ops(struct hops *hp, const struct candidate *c, int k, int to) {
     const struct search_stage *st = &c->stages[k];
     int len = st->end - st->first, block = block_length(&hp->s->space, st);
@@ -111,8 +113,8 @@ static void move_ops(struct hops *hp, const struct candidate *c, int k, int to) 
     }
 }
 
-/* The cut behind stage k to the bounds of the block that it cuts, whoever gets the ops: what
- * passes there is least. */
+/* Moves the cut behind stage k, if it is inside a block, to either bound of that
+ * block, where the fewest bytes pass. */
 static void snap_cut(struct hops *hp, const struct candidate *c, int k) {
     const struct structure *g = &hp->s->space.blocks.s;
     int cut = c->stages[k].end;
@@ -126,12 +128,13 @@ static void snap_cut(struct hops *hp, const struct candidate *c, int k) {
     }
 }
 
-/* Devices from group t to group k. */
+/* Moves devices from group t to group k. */
 static void trade_devices(struct hops *hp, const struct candidate *c, int k, int t) {
     int have = c->stages[t].devices, mine = c->stages[k].devices;
     struct preset a = space_preset_of(&hp->s->space, &c->stages[k]);
     struct preset b = space_preset_of(&hp->s->space, &c->stages[t]);
-    /* One of many would leave numbers that divide nothing. */
+    /* Large groups do not trade single devices, which would leave numbers that hardly
+     * anything divides by. */
     int amounts[] = {have + mine <= MANY_DEVICES, have / 2, have - mine, mine};
     for (int i = 0; i < 4; i++) {
         int n = amounts[i];
@@ -148,8 +151,8 @@ static void trade_devices(struct hops *hp, const struct candidate *c, int k, int
     }
 }
 
-/* Groups that could give devices: the neighbours, the ends, and those that are least
- * busy by their number of ops per device. */
+/* Group k takes devices from every other group; where there are many groups, from its
+ * neighbours, both ends and the middle. */
 static void trade_with_others(struct hops *hp, const struct candidate *c, int k) {
     enum { FEW = 8 };
     int n = c->n_groups;
@@ -166,7 +169,7 @@ static void trade_with_others(struct hops *hp, const struct candidate *c, int k)
             trade_devices(hp, c, k, some[i]);
 }
 
-/* Where devices or links differ: the group on the place of another one. */
+/* Where ranks differ: swaps the places of group k and another group. */
 static void swap_places(struct hops *hp, const struct candidate *c, int k) {
     enum { FEW = 8 };
     int n = c->n_groups, step = n > FEW ? n / FEW : 1;
@@ -181,7 +184,7 @@ static void swap_places(struct hops *hp, const struct candidate *c, int k) {
     }
 }
 
-/* Stage k, or all of them, in another preset. */
+/* Puts stage k, or all stages, into another preset. */
 static void set_preset(struct hops *hp, const struct candidate *c, int k, bool all,
                        struct preset preset) {
     struct search_stage *d = begin(hp, c, 0);
@@ -190,7 +193,8 @@ static void set_preset(struct hops *hp, const struct candidate *c, int k, bool a
     offer(hp);
 }
 
-/* Axes of the model split the sequence instead, or the other way round: one, or all. */
+/* Turns axes that split the model into axes that split the sequence, or the other way
+ * round: one of them, or all. */
 static void swap_context(struct hops *hp, const struct candidate *c, int k, bool all) {
     const struct preset now = space_preset_of(&hp->s->space, &c->stages[k]);
     int amounts[] = {1, now.model_axes, -1, -now.context_axes};
@@ -206,7 +210,8 @@ static void swap_context(struct hops *hp, const struct candidate *c, int k, bool
     }
 }
 
-/* Which axes are the model's, and one more or less of those for the sequence and for experts. */
+/* Tries the model axes outside instead of inside, the mesh in ascending order, and one
+ * axis more or less for the sequence and for experts. */
 static void turn_preset(struct hops *hp, const struct candidate *c, int k, bool all) {
     const struct preset now = space_preset_of(&hp->s->space, &c->stages[k]);
     int axes = space_mesh_axes(&hp->s->space, &c->stages[k]);
@@ -234,6 +239,8 @@ static void turn_preset(struct hops *hp, const struct candidate *c, int k, bool 
     swap_context(hp, c, k, all);
 }
 
+/* One model axis more, as many, or one less; the model axes split the sequence or not;
+ * and one inner dim after the other is left whole. */
 static void change_preset(struct hops *hp, const struct candidate *c, int k, bool all) {
     const struct preset now = space_preset_of(&hp->s->space, &c->stages[k]);
     int axes = space_mesh_axes(&hp->s->space, &c->stages[k]),
@@ -254,7 +261,8 @@ static void change_preset(struct hops *hp, const struct candidate *c, int k, boo
     turn_preset(hp, c, k, all);
 }
 
-/* One op of a distinct block (all its instances in the stage), one axis, another dim. */
+/* Changes the layout of one op (all its instances in the stage) on one axis to another
+ * dim. */
 static void change_layout(struct hops *hp, const struct candidate *c, int k, int op) {
     const struct space *sp = &hp->s->space;
     const struct blocks *g = &sp->blocks;
@@ -288,7 +296,8 @@ static void change_layouts(struct hops *hp, const struct candidate *c, int k) {
     free(seen);
 }
 
-/* All ops of the stage at once; and the same in all stages that were laid out like it. */
+/* Lets the layout solver lay out all ops of stage k; and puts the result also into all
+ * stages that were laid out like it. */
 static void solve_layouts(struct hops *hp, const struct candidate *c, int k) {
     struct search_stage *d = begin(hp, c, 0);
     if (budget_stopped(&hp->s->budget) || !search_relayout(hp->s, &hp->next, k))
@@ -302,6 +311,8 @@ static void solve_layouts(struct hops *hp, const struct candidate *c, int k) {
     offer(hp);
 }
 
+/* Recomputes more blocks if memory is short, fewer blocks if it is not, or the same
+ * number at another level. */
 static void change_recompute(struct hops *hp, const struct candidate *c, int k, bool more) {
     const struct search_stage *st = &c->stages[k];
     int blocks = space_stage_blocks(&hp->s->space, st), now = st->recompute_blocks;
@@ -320,8 +331,8 @@ static void change_recompute(struct hops *hp, const struct candidate *c, int k, 
     }
 }
 
-/* Sharded gradients and parameters cost time, so they are of use where memory is short, or where
- * something is recomputed for it. */
+/* Sharding gradients and parameters costs time, so it is tried only where memory is
+ * short or something is recomputed. */
 static void change_zero(struct hops *hp, const struct candidate *c, int k, bool memory,
                         bool fine) {
     bool recompute = c->stages[k].recompute_blocks > 0;
@@ -339,8 +350,8 @@ static void change_zero(struct hops *hp, const struct candidate *c, int k, bool 
     }
 }
 
-/* What is gathered is gathered again, where memory is short or something is recomputed for it; or is
- * kept, where there is room. */
+/* Where memory is short or something is recomputed, tensors that are gathered are
+ * dropped and gathered again in the backward pass; where there is room, they are kept. */
 static void change_regather(struct hops *hp, const struct candidate *c, int k,
                             bool memory) {
     const struct search_stage *st = &c->stages[k];
@@ -367,7 +378,8 @@ static void change_micro_batch(struct hops *hp, const struct candidate *c) {
         begin(hp, c, 0);
         hp->next.micro_batch = p->micro[i];
         offer(hp);
-        /* The batch may now be split further, or less. */
+        /* The presets laid out anew: the batch may now be split by more axes, or has
+         * to be by fewer. */
         struct search_stage *d = begin(hp, c, 0);
         hp->next.micro_batch = p->micro[i];
         for (int k = 0; k < c->n_stages; k++)
@@ -385,15 +397,15 @@ static void set_schedule(struct hops *hp, const struct candidate *c, enum schedu
     offer(hp);
 }
 
-/* Those whose backward passes are split, or the others. */
+/* Tries the schedules that split the backward pass, or the others. */
 static void set_schedules(struct hops *hp, const struct candidate *c, bool splits) {
     for (int f = 0; f < SCHEDULE_COUNT; f++)
         if (schedule_traits((enum schedule)f)->splits == splits)
             set_schedule(hp, c, (enum schedule)f);
 }
 
-/* Another schedule, or another number of stages on each group. fine: those, too, that compile all
- * anew or have more stages to work out. */
+/* Tries other schedules and other numbers of stages on each group. fine: those too
+ * that need everything compiled anew or have more stages to score. */
 static void change_schedule(struct hops *hp, const struct candidate *c, bool fine) {
     int chunks = c->n_stages / c->n_groups;
     set_schedules(hp, c, false);
@@ -406,6 +418,8 @@ static void change_schedule(struct hops *hp, const struct candidate *c, bool fin
             offer(hp);
 }
 
+/* Makes one stage of stages k and k + 1, with as many model axes as stage k or one
+ * more. */
 static void merge_stages(struct hops *hp, const struct candidate *c, int k) {
     if (c->n_groups < c->n_stages)
         return;
@@ -423,6 +437,8 @@ static void merge_stages(struct hops *hp, const struct candidate *c, int k) {
     }
 }
 
+/* Splits stage k in the middle, at the bound of a block if there is one, and halves
+ * its devices. */
 static void split_stage(struct hops *hp, const struct candidate *c, int k) {
     const struct search_stage *st = &c->stages[k];
     if (st->devices < 2 || c->n_groups < c->n_stages ||
@@ -442,7 +458,7 @@ static void split_stage(struct hops *hp, const struct candidate *c, int k) {
     offer(hp);
 }
 
-/* Everything that may relieve stage k. fine: layouts op by op as well. */
+/* Offers everything that may relieve stage k. fine: layouts of single ops too. */
 void hops_expand(struct hops *hp, const struct candidate *c, const struct score *score,
                  bool fine) {
     bool memory = score->overflow > 0;

@@ -1,15 +1,18 @@
-/* ilp - layouts by integer programs between critical ops, after TePDist (Zhang et al., 2023).
+/* ilp - layouts by integer programs between critical ops, after TePDist (Zhang et al.,
+ * 2023).
  *
- * The pipelines that dp sets out from (sliced.h) are laid out here by what lib/solve/critical/critical.h
- * does with tables of a stage over the layouts of its ops (stage_tables.h): elimination where
- * tables stay small; else, and where bytes leave a gap, cut at the ops that all that passes goes
- * through, a program of lp_solve for each piece and each way of laying out the ops around it, a
- * dynamic program that joins them. Memory is a price and a row. Then branch and bound, where
- * before the ways of a stage are listed its tables, without memory, say how fast it is at best:
- * most of them need no list.
+ * The pipelines that dp starts from (sliced.h) are laid out here by
+ * lib/solve/critical/critical.h, from tables of a stage over the layouts of its ops
+ * (stage_tables.h). Variables are eliminated where the tables stay small. Elsewhere,
+ * or where the memory limit leaves a gap, the stage is cut at its critical ops,
+ * through which everything passes; every piece is an integer program for lp_solve,
+ * once for each layout of the ops around it, and a dynamic program joins the pieces.
+ * Memory enters as a multiplier and as a constraint. Branch and bound follows: before
+ * the strategies of a stage are listed, its tables without memory tell how fast it can
+ * be at best, and most stages need no list.
  *
- * Work is limited by counts, so that the same search has the same end on any machine; stages beyond
- * that are left to the layout solver. */
+ * Work is limited by counts, so that a search ends the same way on any machine; stages
+ * beyond the limit are left to the layout solver. */
 #include "search/algorithms/algorithms.h"
 #include "search/algorithms/branch.h"
 #include "search/algorithms/improve.h"
@@ -24,21 +27,22 @@
 enum {
     PROGRAMS_OF_STAGE = 60,
     PROGRAMS_OF_BOUND = 60,
-    MOST_PROGRAMS = 400, /* of all layouts */
+    MOST_PROGRAMS = 400, /* for the layouts of all stages together */
 };
 
 struct ilp {
     struct evaluate *ev;
-    struct memo choices; /* int [variables], by tables and limit; NULL: none within it */
+    struct memo choices; /* int [variables], by tables and limit; NULL: none fits */
     struct memo bounds;  /* double, by stage */
-    int64_t programs, stages, given_up; /* for layouts */
-    int64_t bounding, bounded;          /* programs and stages, for bounds */
+    int64_t programs, stages, given_up; /* spent on layouts; stages that were given up */
+    int64_t bounding, bounded;          /* spent on bounds */
 };
 
 /* ---- layouts of a stage ------------------------------------------------------------------------ */
 
-/* What is left for what the tables count, if all else stays as it is. What neighbours send is not
- * counted here: a little room for it. Other stages of the group leave the same share to all. */
+/* Returns the bytes on a device that are left for what the tables count if all else
+ * stays as it is. A 64th of the memory is reserved for what neighbours send, which is
+ * not counted here. Stages on the same group share the memory equally. */
 static double bytes_left(struct evaluate *ev, const struct candidate *c, int k,
                          const struct prefix *t, const struct in_flight *f, double now) {
     struct stage_bytes bytes = {0};
@@ -51,8 +55,8 @@ static double bytes_left(struct evaluate *ev, const struct candidate *c, int k,
            (stage_bytes_sum(&bytes) - now);
 }
 
-/* The best layouts; NULL where none are within the limit, or too much work stands before a proof
- * that they are within 1 % of that. Stages that are alike are solved once. */
+/* Returns the best layouts; NULL if none fits into the limit, or if too much work is
+ * needed to prove that they are within 1 % of the best. Equal stages are solved once. */
 static const int *choose(struct ilp *p, const struct stage_tables *t) {
     uint64_t bits;
     memcpy(&bits, &t->p.limit, sizeof bits);
@@ -76,6 +80,8 @@ static const int *choose(struct ilp *p, const struct stage_tables *t) {
     return a.choice;
 }
 
+/* Lays stage k out by its tables or, if these cannot be made or solved, by the layout
+ * solver. Returns whether anything changed. */
 static bool lay_out(struct search *s, struct candidate *c, int k, void *ctx) {
     struct ilp *p = ctx;
     struct search_stage *st = &c->stages[k];
@@ -109,7 +115,7 @@ static bool lay_out(struct search *s, struct candidate *c, int k, void *ctx) {
 
 /* ---- bounds -------------------------------------------------------------------------------------- */
 
-/* With one level of ZeRO. */
+/* Returns the bound with one level of ZeRO; 0 if the tables are not exact. */
 static double level_us(struct ilp *p, const struct setting *setting,
                        const struct search_stage *st) {
     static const struct in_flight none;
@@ -128,6 +134,8 @@ static double level_us(struct ilp *p, const struct setting *setting,
     return us;
 }
 
+/* Returns the least time of a stage over all strategies (branch_bound). Places whose
+ * links are alike share one result. */
 static double least_us(void *ctx, const struct search_stage *st, int64_t micro_batch,
                        int first_rank, bool apart) {
     struct ilp *p = ctx;
@@ -139,7 +147,8 @@ static double least_us(void *ctx, const struct search_stage *st, int64_t micro_b
     if (*slot)
         return *(double *)*slot;
     struct search_stage with = *st;
-    space_apply_preset(p->ev->space, &with, micro_batch, (struct preset){0}); /* its mesh */
+    /* the stage's own mesh */
+    space_apply_preset(p->ev->space, &with, micro_batch, (struct preset){0});
     struct setting setting = {.devices = st->devices,
                               .micro_batch = micro_batch,
                               .first_rank = alias,

@@ -1,15 +1,17 @@
-/* mcmc - annealed sampling, after FlexFlow (Jia, Zaharia, Aiken, "Beyond Data and Model Parallelism
- * for Deep Neural Networks", MLSys 2019).
+/* mcmc - annealed sampling, after FlexFlow (Jia, Zaharia, Aiken, "Beyond Data and
+ * Model Parallelism for Deep Neural Networks", MLSys 2019).
  *
- * A chain changes one thing of its candidate at random (mcmc_moves.c) and keeps the change if that
- * is better, or else with the probability exp(-worse / temperature). What is compared is the
- * logarithm of the time, so temperatures have no unit, plus a price on the share of the memory that is
- * missing: chains may pass through plans that do not fit while they are hot, and the colder they
- * get, the higher the price. A chain begins as hot as takes half of the changes of its
- * first plan that make it worse, and is cooled in equal ratios.
+ * A chain changes one thing of its candidate at random (mcmc_moves.c). It keeps the
+ * change if that is better, and otherwise with the probability exp(-worse /
+ * temperature). The energy that is compared is the logarithm of the time, so that
+ * temperatures have no unit, plus a penalty for the share of the memory that is
+ * missing: chains may pass through plans that do not fit while they are hot, and the
+ * penalty rises as they cool. A chain starts at the median energy by which changes of
+ * its first plan are worse, and cools geometrically.
  *
- * Chains set out in turns from the best of some random pipelines, and from the best plan so far,
- * less hot. It ends when one of either kind, one after the other, found nothing better. */
+ * Chains start in turn from the best of some random pipelines and, less hot, from the
+ * best plan so far. The search ends after MOST_IDLE chains in a row that found nothing
+ * better. */
 #include "search/algorithms/mcmc.h"
 
 #include "search/algorithms/algorithms.h"
@@ -18,13 +20,13 @@
 #include <stdlib.h>
 
 enum {
-    DRAWS = 64, /* pipelines of which the best is a start */
-    TRIES = 40, /* for each, until one is legal */
+    DRAWS = 64, /* random pipelines, of which the best is a start */
+    TRIES = 40, /* attempts at a legal one, for each */
     PROBES = 60,
-    STEPS = 6000, /* of a chain */
+    STEPS = 6000, /* changes in a chain */
     MOST_CHAINS = 12,
-    MOST_IDLE = 2,        /* chains in a row that find nothing */
-    MOST_SCORED = 400000, /* stages, of all chains */
+    MOST_IDLE = 2,        /* chains in a row without a better plan */
+    MOST_SCORED = 400000, /* stages, by all chains together */
 };
 
 static const double COLDEST = 1e-4, WARMEST = 0.2, PRICE = 2, HELPS = 5e-4;
@@ -34,11 +36,11 @@ struct chain {
     struct rng rng;
     struct candidate at, next;
     struct score score; /* of `at` */
-    double price;       /* of missing all of the memory */
-    int64_t most;       /* stages that may have been scored */
+    double price;       /* the penalty for a plan that lacks all of the memory */
+    int64_t most;       /* the value of budget.work at which to stop */
 };
 
-/* Of the whole search. */
+/* the best of all chains */
 struct best {
     struct candidate c;
     struct score score;
@@ -57,7 +59,8 @@ static void offer(struct best *best, const struct candidate *c, const struct sco
     best->score = *score;
 }
 
-/* A change of the chain's candidate, scored; false where none could be drawn. */
+/* Draws a change of the chain's candidate into ch->next and scores it; false if the
+ * change that was drawn is impossible. */
 static bool propose(struct chain *ch, struct score *out) {
     if (!mcmc_propose(ch->s, &ch->rng, &ch->at, &ch->next) ||
         !eval_legal(&ch->s->eval, &ch->next))
@@ -66,7 +69,8 @@ static bool propose(struct chain *ch, struct score *out) {
     return !out->unknown;
 }
 
-/* The best of some random pipelines; false where none was legal and known. */
+/* Makes the best of some random pipelines the chain's candidate; false if none was
+ * legal and fully profiled. */
 static bool draw(struct chain *ch) {
     bool found = false;
     for (int i = 0, tries = 0; i < DRAWS && tries < DRAWS * TRIES; tries++) {
@@ -88,7 +92,7 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* By which half of the changes make it worse at most. */
+/* The median by which changes of the candidate are worse, at most WARMEST. */
 static double first_temperature(struct chain *ch, struct best *best) {
     double worse[PROBES], now = energy(ch, &ch->score);
     struct score score;
@@ -114,7 +118,7 @@ static bool goes_on(const struct chain *ch) {
     return !budget_stopped(&ch->s->budget) && ch->s->budget.work < ch->most;
 }
 
-/* From ch->at, cooling from `warm`. */
+/* Runs the chain from ch->at while the temperature falls from `warm` to COLDEST. */
 static void anneal(struct chain *ch, double warm, int steps, struct best *best) {
     double ratio = pow(COLDEST / warm, 1.0 / steps), temperature = warm;
     struct score score;
@@ -130,7 +134,7 @@ static void anneal(struct chain *ch, double warm, int steps, struct best *best) 
     }
 }
 
-/* Did it find something that is better by more than hair's breadth? */
+/* Runs one chain; returns whether it improved the best plan by at least HELPS. */
 static bool run_chain(struct chain *ch, bool fresh, struct best *best) {
     const struct score before = best->score;
     ch->price = PRICE;
@@ -163,6 +167,8 @@ void mcmc_refine(struct search *s, struct rng *r, int steps, struct candidate *c
     candidate_release(&ch.next);
 }
 
+/* Chain i draws from a random stream of its own, so that what it does depends only on
+ * the seed and on the best plan at its start. */
 int search_mcmc(struct search *s, struct err *err) {
     (void)err;
     struct chain ch = {

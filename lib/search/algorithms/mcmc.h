@@ -1,4 +1,5 @@
-/* mcmc.h - what the files of mcmc share: random changes of a candidate.
+/* mcmc.h - random changes of a candidate, which the files of mcmc and other algorithms
+ * share.
  *
  *     struct rng r = {seed, 0};
  *     if (mcmc_propose(s, &r, &at, &next) && eval_legal(&s->eval, &next))
@@ -9,16 +10,18 @@
 
 #include "search/state.h"
 
-/* Makes *to from *from by one random change of anything that a candidate decides; false where
- * the change that was drawn changes nothing or is impossible. */
+/* Makes *to from *from by one random change of anything that a candidate decides;
+ * false if the change that was drawn changes nothing or is impossible. */
 bool mcmc_propose(struct search *s, struct rng *r, const struct candidate *from,
                   struct candidate *to);
 
-/* A random balanced pipeline in a uniform preset; false where what was drawn is impossible. */
+/* Draws a random balanced pipeline in a uniform preset; false if what was drawn is
+ * impossible. */
 bool mcmc_draw(struct search *s, struct rng *r, struct candidate *out);
 
-/* A chain of so many changes from *c, at first hot enough to leave it, then cooled; *c and
- * *score become the best that it met, which is at least as good. */
+/* Runs a chain of this many changes from *c that starts hot enough to leave it and
+ * then cools. *c and *score become the best plan that it met, which may be the given
+ * one. */
 void mcmc_refine(struct search *s, struct rng *r, int steps, struct candidate *c,
                  struct score *score);
 

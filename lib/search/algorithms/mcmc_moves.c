@@ -1,6 +1,7 @@
-/* Random changes of a candidate: one per thing that it decides. Each is as likely as its reverse, or
- * nearly so, but for the cuts: after a change of the stages' devices these are balanced half of the
- * time, since a step that must first make the plan much worse is hardly ever taken. */
+/* Random changes of a candidate, one function for each thing that it decides. A change
+ * is about as likely as its reverse. Cuts are the exception: after a change of the
+ * stages' devices they are balanced half of the time, because a step that makes the
+ * plan much worse at first is hardly ever accepted. */
 #include "search/algorithms/improve.h"
 #include "search/algorithms/mcmc.h"
 
@@ -15,7 +16,7 @@ static bool one_in(struct rng *r, int n) {
     return pick(r, n) == 0;
 }
 
-/* 1, 2, 4 ... at most n >= 1, each as likely. */
+/* One of 1, 2, 4, ... up to n (n >= 1), with equal probability. */
 static int pick_power(struct rng *r, int n) {
     int powers = 0;
     while (n >> powers)
@@ -23,7 +24,7 @@ static int pick_power(struct rng *r, int n) {
     return 1 << pick(r, powers);
 }
 
-/* A change under way: *to is a copy of *from. */
+/* A change being made: *to began as a copy of *from. */
 struct change {
     struct search *s;
     struct rng *r;
@@ -55,7 +56,7 @@ static bool move_cut(struct change *x) {
     return to != cut;
 }
 
-/* Of all stages of a group. */
+/* Sets the devices and the preset of all stages of a group. */
 static void set_devices(struct change *x, int group, int devices, struct preset preset) {
     for (int k = group; k < x->to->n_stages; k += x->to->n_groups) {
         x->to->stages[k].devices = devices;
@@ -85,6 +86,7 @@ static bool swap_places(struct change *x) {
     return a != b;
 }
 
+/* Splits a stage at a random op and halves its devices. */
 static bool split_stage(struct change *x) {
     struct candidate *c = x->to;
     int k = pick(x->r, c->n_stages);
@@ -102,6 +104,7 @@ static bool split_stage(struct change *x) {
     return true;
 }
 
+/* Makes one stage of two neighbours. */
 static bool merge_stages(struct change *x) {
     struct candidate *c = x->to;
     if (c->n_groups < c->n_stages || c->n_stages < 2)
@@ -120,7 +123,8 @@ static bool merge_stages(struct change *x) {
     return true;
 }
 
-/* Twice as many stages or half of them, all alike: single splits and merges hardly ever get there. */
+/* Makes the pipeline twice or half as deep, all stages alike: single splits and merges
+ * hardly ever lead there. */
 static bool change_depth(struct change *x) {
     struct candidate *c = x->to;
     struct search_stage first = c->stages[0];
@@ -137,6 +141,8 @@ static bool change_depth(struct change *x) {
 
 /* ---- layouts ------------------------------------------------------------------------- */
 
+/* A random preset of the stage's devices. The odds favour what is often good: few axes
+ * split the sequence, every second draw splits experts if there are any. */
 static struct preset random_preset(struct change *x, const struct search_stage *st) {
     struct preset preset;
     int n = 0, inner = space_inner_dims(&x->s->space);
@@ -151,13 +157,14 @@ static struct preset random_preset(struct change *x, const struct search_stage *
         preset.expert_axes = 1 + pick(x->r, left);
     preset.outer = one_in(x->r, 8);
     if (one_in(x->r, 6))
-        preset.inner = 0; /* all do the same work on the model axes: of use on slow links */
+        /* All devices of the model axes do the same work, which pays on slow links. */
+        preset.inner = 0;
     else if (inner && one_in(x->r, 3))
         preset.inner &= ~(1u << (pick(x->r, inner) & 31));
     return preset;
 }
 
-/* Of one stage, or of all. */
+/* Changes the preset of one stage, or of all. */
 static bool change_preset(struct change *x) {
     struct search_stage *st = random_stage(x);
     const struct layout *before = st->layouts;
@@ -169,7 +176,8 @@ static bool change_preset(struct change *x) {
     return st->layouts != before;
 }
 
-/* May the node of an op have this layout? Asked before the stage is summed up for it. */
+/* May the node of this op have this layout? Asked before the stage is summed up with
+ * it. */
 static bool may_have(struct change *x, const struct search_stage *st, int op,
                      const struct layout *l) {
     const struct model *m = x->s->space.p.model;
@@ -179,7 +187,8 @@ static bool may_have(struct change *x, const struct search_stage *st, int op,
            space_pins_allow(&x->s->space, x->s->space.blocks.x.of[op], st->mesh, &mesh, l);
 }
 
-/* The stage's layouts become these; half of the time also those of stages laid out like it. */
+/* Gives the stage these layouts and, half of the time, also all stages that were laid
+ * out like it. */
 static bool put_layouts(struct change *x, struct search_stage *st,
                         const struct layout *layouts) {
     const struct search_stage before = *st;
@@ -200,7 +209,7 @@ static struct layout *copy_layouts(const struct change *x, const struct search_s
     return copy;
 }
 
-/* One op, one axis, another dim. */
+/* Changes the layout of one op on one axis to another dim. */
 static bool change_layout(struct change *x) {
     struct search_stage *st = random_stage(x);
     int op = st->first + pick(x->r, st->end - st->first);
@@ -221,19 +230,19 @@ static bool change_layout(struct change *x) {
     return changed;
 }
 
-/* A stretch of ops as a uniform preset has them. */
+/* Lays out a range of ops as a random uniform preset does. */
 static bool change_stretch(struct change *x) {
-    struct search_stage *st = random_stage(x), styled = *st;
+    struct search_stage *st = random_stage(x), uniform = *st;
     int n_nodes = x->s->space.blocks.x.n_nodes;
     int first = st->first + pick(x->r, st->end - st->first), left = st->end - first;
     int end = first + pick_power(x->r, left < n_nodes ? left : n_nodes);
-    space_apply_preset(&x->s->space, &styled, x->to->micro_batch, random_preset(x, st));
-    if (styled.mesh != st->mesh)
+    space_apply_preset(&x->s->space, &uniform, x->to->micro_batch, random_preset(x, st));
+    if (uniform.mesh != st->mesh)
         return false;
     struct layout *layouts = copy_layouts(x, st);
     for (int i = first; i < end; i++) {
         int node = x->s->space.blocks.x.node_of[x->s->space.blocks.x.of[i]];
-        layouts[node] = styled.layouts[node];
+        layouts[node] = uniform.layouts[node];
     }
     bool changed = put_layouts(x, st, space_layouts(&x->s->space, layouts));
     free(layouts);
@@ -242,7 +251,7 @@ static bool change_stretch(struct change *x) {
 
 /* ---- memory -------------------------------------------------------------------------- */
 
-/* In one more block or less, or any number of them at any level. */
+/* One more or one fewer block is recomputed, or any number of blocks at any level. */
 static bool change_recompute(struct change *x) {
     struct search_stage *st = random_stage(x);
     int blocks = space_stage_blocks(&x->s->space, st), level = st->recompute_level;
@@ -259,7 +268,7 @@ static bool change_recompute(struct change *x) {
     return true;
 }
 
-/* Of one stage, or of all. */
+/* Changes one stage, or all. */
 static bool change_regather(struct change *x, struct search_stage *st) {
     bool to = !st->regather, all = one_in(x->r, 2);
     for (int k = 0; all && k < x->to->n_stages; k++)
@@ -268,11 +277,12 @@ static bool change_regather(struct change *x, struct search_stage *st) {
     return true;
 }
 
-/* The same. */
+/* Changes the level of ZeRO in one stage, or in all. */
 static bool change_zero(struct change *x) {
     struct search_stage *st = random_stage(x);
-    bool dear = st->recompute_blocks > 0 || st->regather; /* the stage pays for memory */
-    if (dear && space_may_regather(&x->s->space) && one_in(x->r, 3))
+    /* it already pays time for memory */
+    bool saves_memory = st->recompute_blocks > 0 || st->regather;
+    if (saves_memory && space_may_regather(&x->s->space) && one_in(x->r, 3))
         return change_regather(x, st);
     int before = st->zero, zero = pick(x->r, space_zero_levels(&x->s->space));
     bool all = one_in(x->r, 2);
@@ -284,7 +294,7 @@ static bool change_zero(struct change *x) {
 
 /* ---- the whole ----------------------------------------------------------------------- */
 
-/* Half of the time the batch is split anew. */
+/* Half of the time the presets are laid out anew for the new micro-batch. */
 static bool change_micro_batch(struct change *x) {
     const struct search_problem *p = space_problem_of(&x->s->space);
     x->to->micro_batch = p->micro[pick(x->r, p->n_micro)];
@@ -295,7 +305,8 @@ static bool change_micro_batch(struct change *x) {
     return x->to->micro_batch != x->from->micro_batch;
 }
 
-/* One that scores can tell from others, in this search or another one. */
+/* Draws among the schedules that scores can tell apart, and those that run further
+ * ahead where this search has them. */
 static enum schedule pick_schedule(struct change *x) {
     int n = 0, some[SCHEDULE_COUNT];
     for (int s = 0; s < SCHEDULE_COUNT; s++)
@@ -314,8 +325,8 @@ static bool change_schedule(struct change *x) {
     return f != x->from->schedule && space_schedules_of(&x->s->space, x->to) >> f & 1;
 }
 
-/* How often each is drawn, whether the cuts may be balanced afterwards, and where it is drawn at all
- * (NULL: everywhere). */
+/* How often each change is drawn, whether cuts may be balanced afterwards, and in
+ * which spaces it is drawn at all (NULL: in all). */
 static const struct {
     bool (*change)(struct change *x);
     int weight;
@@ -331,6 +342,7 @@ static const struct {
     {balance, 1, false, NULL},         {swap_places, 3, true, space_has_places},
 };
 
+/* Draws one of the changes by its weight. */
 bool mcmc_propose(struct search *s, struct rng *r, const struct candidate *from,
                   struct candidate *to) {
     struct change x = {s, r, from, to};
@@ -352,7 +364,7 @@ bool mcmc_propose(struct search *s, struct rng *r, const struct candidate *from,
 
 /* ---- starts -------------------------------------------------------------------------- */
 
-/* One at most as deep as the devices, small ones more often. */
+/* A number of stages up to the number of groups; powers of two are more likely. */
 static int random_depth(const struct space *sp, struct rng *r) {
     int most = space_max_groups(sp), n = pick_power(r, most);
     if (sp->pinned.n_stages)

@@ -1,14 +1,16 @@
-/* random - what any search has to beat: no choice of it depends on what was found.
+/* random - the baseline that any other algorithm has to beat: none of its choices
+ * depends on what was found.
  *
- * It draws a random balanced pipeline, wanders off by random changes that are all kept, and scores every
- * legal candidate on the way; then it begins anew elsewhere. Draws and changes are those of mcmc, so
- * the difference between the two is what annealing is worth. */
+ * It draws a random balanced pipeline, makes random changes, all of which it keeps,
+ * and scores every legal candidate on the way; then it starts again from another
+ * pipeline. Pipelines and changes are those of mcmc, so the difference between the two
+ * is what annealing is worth. */
 #include "search/algorithms/algorithms.h"
 #include "search/algorithms/mcmc.h"
 
 enum {
     MOST_SCORED = 100000, /* stages: as many as mcmc may score as a member of auto */
-    MOST_STEPS = 64,      /* of a walk */
+    MOST_STEPS = 64,      /* changes before a restart */
     MOST_RESTARTS = 100000,
 };
 
@@ -16,7 +18,7 @@ static bool goes_on(const struct search *s, int64_t most) {
     return !budget_stopped(&s->budget) && s->budget.work < most;
 }
 
-/* From *at, which may be lost; *next is scratch. */
+/* Walks at random from *at, which is overwritten; *next is scratch. */
 static void wander(struct search *s, struct rng *r, int64_t most, struct candidate *at,
                    struct candidate *next) {
     pool_score(&s->pool, at);

@@ -1,14 +1,15 @@
 /* The layouts of a stage by the layout solver (lib/solve/layout/layout.h).
  *
- * Each op of a distinct block may keep its layout, take that of a uniform preset, or change on
- * one mesh axis. The strategy graph says what that costs: an op its own time; an edge the time
- * of its ops under every pair of layouts, less what each of the two does alone. Of an edge with
- * three ops and more the others stay meanwhile, so the sum is exact where an edge joins two ops,
- * or where at most two of its ops change; the caller scores what comes out. Bytes are what each
- * op's change alone adds or saves, within what is left of the memory. All layouts are chosen at
- * once: where a chain of ops must change together for any of them to be worth it, single changes
- * find no way. Ops that change together have no copies between them, so they take fewer bytes than each
- * alone: what the score says of an answer corrects that. */
+ * Each op of a distinct block may keep its layout, take that of a uniform preset, or
+ * change on one mesh axis. The strategy graph has the costs: of an op, its own time;
+ * of an edge, the time of its ops under every pair of layouts, beyond what the two
+ * changes cost alone. In an edge with three or more ops the others keep their layouts
+ * meanwhile, so the sum is exact where an edge joins two ops or where at most two of
+ * its ops change; the caller scores the result. Bytes are what the change of each op
+ * alone adds or saves, and must fit into the memory that is left. All layouts are
+ * chosen at once: where a chain of ops must change together to be faster, single
+ * changes cannot find it. Ops that change together need no conversions between them
+ * and so take fewer bytes than each alone; the score of an answer corrects that. */
 #include "search/algorithms/improve.h"
 #include "solve/layout/layout.h"
 
@@ -17,30 +18,35 @@
 #include <string.h>
 
 enum {
-    MOST_LAYOUTS = 10,  /* of one op */
-    MOST_CHOOSERS = 24, /* ops at once: as many as the solver is exact on in no time */
-    MOST_TOGETHER = 4,  /* ops of an edge whose pairs are looked at */
+    MOST_LAYOUTS = 10, /* of one op */
+    /* Ops that are laid out at once; with about so many the solver is exact within a
+     * millisecond. */
+    MOST_CHOOSERS = 24,
+    MOST_TOGETHER = 4, /* ops of an edge that are considered in pairs */
     NO_CHOOSER = -1,
     HAD_ITS_TURN = -2,
 };
 
-/* Time over a step, and bytes on a device. */
+/* Time over a step in microseconds (INFINITY if the profile lacks something), and
+ * bytes on a device. */
 struct worth {
-    double us, bytes; /* us: INFINITY where the profile lacks something */
+    double us, bytes;
 };
 
-/* An op that may change its layout: number 0 is the one it has. */
+/* An op that may change its layout; number 0 is the present one. */
 struct chooser {
     int node,
-        op; /* of the strategy graph; one op of the deduplicated model that is this node */
+        /* node: of the strategy graph; op: of the deduplicated model, one that is this
+         * node */
+        op;
     int n;
     struct layout layouts[MOST_LAYOUTS];
-    struct worth change[MOST_LAYOUTS]; /* of this alone, against the present */
+    struct worth change[MOST_LAYOUTS]; /* the cost of changing this op alone */
 };
 
-/* What two of them cost beyond the changes of each. */
+/* The cost of changing two ops together, beyond the changes of each alone. */
 struct couple {
-    int a, b; /* choosers, a < b */
+    int a, b; /* indices of choosers, a < b */
     double us[MOST_LAYOUTS * MOST_LAYOUTS];
 };
 
@@ -51,15 +57,19 @@ struct relayout {
     int first_rank;
     double micro_batches, bytes_left, bytes_taken;
     struct in_flight in_flight;
-    struct layout *at; /* by node: the layouts that are being costed */
+    struct layout *at; /* [nodes] the layouts under which costs are asked */
     int *weight,
-        *op; /* [ops of the deduplicated model] ops of the stage that it stands for; the first */
-    int *chooser_of; /* by node, or NO_CHOOSER, or HAD_ITS_TURN */
+        /* [ops of the deduplicated model] how many ops of the stage it stands for, and
+         * the first of them */
+        *op;
+    int *chooser_of; /* [nodes] index of the chooser, NO_CHOOSER, or HAD_ITS_TURN */
     int n;
     struct chooser choosers[MOST_CHOOSERS];
     ARR(struct couple) couples;
 };
 
+/* Gradients count by the collective that reduces them; `times` ops of the stage are
+ * equal to this one. */
 static struct worth worth_of(struct relayout *r, const struct load *l, double times) {
     const double *v = l->v;
     bool missing = v[LOAD_missing] > 0.5;
@@ -82,7 +92,7 @@ static struct worth worth_of(struct relayout *r, const struct load *l, double ti
 
 /* ---- what there is to choose from ------------------------------------------------------ */
 
-/* How often each op of the deduplicated model stands in the stage. */
+/* Counts how often each op of the deduplicated model stands in the stage. */
 static void count_ops(struct relayout *r) {
     const struct blocks *g = &r->ev->space->blocks;
     for (int i = r->st->first; i < r->st->end; i++)
@@ -90,7 +100,7 @@ static void count_ops(struct relayout *r) {
             r->op[g->x.of[i]] = i;
 }
 
-/* At most MOST_CHOOSERS nodes, behind those that had their turn. */
+/* Takes the next MOST_CHOOSERS nodes that had no turn yet. */
 static void find_choosers(struct relayout *r) {
     const struct blocks *g = &r->ev->space->blocks;
     struct preset now = space_preset_of(r->ev->space, r->st);
@@ -143,6 +153,7 @@ static double *couple_us(struct relayout *r, int a, int b) {
     return arr_last(&r->couples).us;
 }
 
+/* Adds an edge's cost of changing a and b together to the pair's table. */
 static void add_couple(struct relayout *r, const struct edge *e, double times, int a, int b,
                        double now_us, const double *us_a, const double *us_b) {
     int first = a < b ? a : b, second = a < b ? b : a;
@@ -160,7 +171,7 @@ static void add_couple(struct relayout *r, const struct edge *e, double times, i
     set(r, b, 0);
 }
 
-/* The choosers among an edge's ops in the stage, each once. */
+/* Lists the choosers among an edge's ops in the stage, each once. */
 static int choosers_of(const struct relayout *r, const struct edge *e, int *out) {
     const struct blocks *g = &r->ev->space->blocks;
     int n = 0;
@@ -177,6 +188,7 @@ static int choosers_of(const struct relayout *r, const struct edge *e, int *out)
     return n;
 }
 
+/* Adds the costs of an edge: of changing each of its choosers alone, then each pair. */
 static void add_edge(struct relayout *r, const struct edge *e, double times) {
     int who[MOST_TOGETHER], n = choosers_of(r, e, who);
     double alone[MOST_TOGETHER][MOST_LAYOUTS];
@@ -214,13 +226,15 @@ static void add_costs(struct relayout *r) {
 
 /* ---- the solver's problem -------------------------------------------------------------- */
 
-static const double UNITS = 1000; /* in a microsecond */
+/* the solver's cost units in a microsecond: it counts in integers */
+static const double UNITS = 1000;
 
 static int64_t cost_of(double us) {
     return us < 1e12 ? (int64_t)(us * UNITS + 0.5) : LAYOUT_FORBIDDEN;
 }
 
-/* The solver's costs are not negative: all of a row may be shifted, since one of it is chosen. */
+/* The solver wants costs of at least 0, so all costs of an op are shifted by the same
+ * amount: exactly one of them is chosen. */
 static void put_choosers(const struct relayout *r, struct layout_problem *p) {
     double limit = r->bytes_left - r->bytes_taken;
     for (int k = 0; k < r->n; k++) {
@@ -241,6 +255,7 @@ static void put_choosers(const struct relayout *r, struct layout_problem *p) {
     p->usage_limit = limit < 1e18 ? (int64_t)limit : LAYOUT_NO_LIMIT;
 }
 
+/* Writes the pairs' tables, shifted to be at least 0. */
 static void put_couples(const struct relayout *r, struct layout_problem *p) {
     for (int64_t e = 0; e < r->couples.n; e++) {
         const struct couple *c = &r->couples.p[e];
@@ -258,6 +273,7 @@ static void put_couples(const struct relayout *r, struct layout_problem *p) {
     p->n_entries = p->entry[r->couples.n];
 }
 
+/* Time is in units of 1/UNITS microseconds, usage in bytes. */
 static void make_problem(const struct relayout *r, struct layout_problem *p) {
     size_t n = (size_t)r->n, edges = (size_t)r->couples.n;
     *p = (struct layout_problem){.n_nodes = r->n,
@@ -276,7 +292,8 @@ static void make_problem(const struct relayout *r, struct layout_problem *p) {
     put_couples(r, p);
 }
 
-/* Puts the best choice into r->at; false if that is the present one, or none fits. */
+/* Solves the problem and puts the best choice into r->at; false if that is the present
+ * one, or nothing fits. */
 static bool choose(struct relayout *r) {
     struct layout_problem p;
     struct layout_answer a;
@@ -297,8 +314,9 @@ static bool choose(struct relayout *r) {
 
 /* ---- a stage --------------------------------------------------------------------------- */
 
-/* Bytes on a device that may come on top; what neighbours send is not counted here: a little
- * room for it. Of other stages of the group none is moved: they leave the same share to all. */
+/* Returns the bytes on a device that may be added. A 64th of the memory is reserved
+ * for what neighbours send, which is not counted here. Stages on the same group share
+ * the memory equally. */
 static double bytes_left(struct relayout *r, const struct candidate *c) {
     struct stage_bytes bytes = {0};
     int64_t limit = search_memory(&r->ev->space->p, r->first_rank, r->st->devices);
@@ -309,6 +327,7 @@ static double bytes_left(struct relayout *r, const struct candidate *c) {
            stage_bytes_sum(&bytes);
 }
 
+/* Everything starts as the stage has it; no node has had its turn. */
 static void begin(struct relayout *r, struct evaluate *ev, const struct candidate *c,
                   int k) {
     const struct blocks *g = &ev->space->blocks;
@@ -329,12 +348,14 @@ static void begin(struct relayout *r, struct evaluate *ev, const struct candidat
     count_ops(r);
 }
 
-/* Bytes for changes: `limit` of them, and `taken` by those that were chosen. */
+/* The bytes that changes may take, and those that the chosen ones take. */
 struct room {
     double limit, taken;
 };
 
-/* Within room->limit; NULL: within what is left. */
+/* Lays stage k out within room->limit or, if room is NULL, within the memory that is
+ * left. Nodes take turns of MOST_CHOOSERS, each turn with the layouts that the turns
+ * before chose. */
 static bool relayout(struct pool *pool, struct candidate *c, int k, struct room *room) {
     struct relayout *r = mem_alloc(sizeof *r);
     bool changed = false;
@@ -361,10 +382,10 @@ static bool relayout(struct pool *pool, struct candidate *c, int k, struct room 
     return changed;
 }
 
-/* Asked without a limit, and then with that much less memory as the answer is too large by its
- * score, while that is more than is left: what ops that change together save of each other's
- * bytes the solver does not know. Returns how often it was asked for an answer that fits; 0:
- * there is none. */
+/* Lays the stage out without a memory limit; then, while its score is too large, again
+ * with less memory by that amount, as long as this is more than what is left. It may
+ * be, because the solver does not know how many bytes ops that change together save.
+ * Returns the number of attempts until the answer fits; 0 if none does. */
 static int relayout_by_score(struct search *s, struct candidate *c, int k,
                              struct score *score) {
     enum { TRIES = 4 };
@@ -382,12 +403,15 @@ static int relayout_by_score(struct search *s, struct candidate *c, int k,
     return 0;
 }
 
+/* The better of two answers: with the memory that the score allows, and with the
+ * memory that the solver thinks is left. */
 bool search_relayout(struct search *s, struct candidate *c, int k) {
     struct search_stage *st = &c->stages[k];
     const struct layout *before = st->layouts;
     struct score score, other;
     int asked = s->space.p.memory_bytes ? relayout_by_score(s, c, k, &score) : 0;
-    if (asked == 1) /* less memory makes it no better */
+    /* the memory did not limit this answer, so less memory cannot improve on it */
+    if (asked == 1)
         return true;
     const struct layout *found = st->layouts;
     st->layouts = before;

@@ -1,14 +1,16 @@
-/* Starts by the stages solver (lib/solve/stages/stages.h): for one micro-batch, how many stages there
- * are, which ops and devices each has, and in which uniform preset, all at once.
+/* Starts by the stages solver (lib/solve/stages/stages.h): for one micro-batch, the
+ * number of stages, the ops and devices of each, and its uniform preset, all at once.
  *
- * The model is a row of units, instances of blocks or single ops, so cuts fall between blocks.
- * A column is a number of devices with a preset, ZeRO and recompute; prefix sums tell what every
- * stretch of units costs on it, with taking what passes its bounds, and how many micro-batches
- * in flight it has memory for. Where devices are of several kinds a column is of one of them; the
- * kinds stand along the pipeline in the order of their ranks, or the other way round. The solver
- * is exact on that; what it leaves out is that messages depend on both neighbours and on where
- * devices stand, and ramps of unlike stages. hops goes on from there: cuts inside blocks, other
- * layouts, fewer blocks recomputed. */
+ * The model is a row of units, which are instances of blocks or single ops, so cuts
+ * fall between blocks. A column is a number of devices with a preset, a level of ZeRO
+ * and a share of recomputed blocks. Prefix sums tell what any range of units costs in
+ * a column, including what it takes from its neighbours, and for how many
+ * micro-batches in flight it has memory. Where there are several kinds of devices, a
+ * column is of one of them, and the kinds stand along the pipeline in the order of
+ * their ranks or in reverse. The solver is exact for this problem. It leaves out that
+ * messages depend on both neighbours and on the ranks of their devices, and that ramps
+ * of unequal stages differ. hops goes on from here: cuts inside blocks, other layouts,
+ * fewer recomputed blocks. */
 #include "search/algorithms/grid.h"
 #include "search/algorithms/improve.h"
 #include "search/algorithms/units.h"
@@ -23,27 +25,29 @@ enum {
     MOST_COLUMNS = 12, /* of one number of devices */
 };
 
-/* Which ops are recomputed (space.h), in this share of the blocks. */
+/* A level of recompute (space.h), and the share of the blocks that is recomputed. */
 static const struct recompute_share {
     int level;
     double share;
 } recompute_shares[] = {{0, 0}, {1, 1}, {2, 1. / 3}, {2, 2. / 3}, {2, 1}};
 
-/* Of all units before one; `temp` of this one alone. */
+/* Sums over all units in front of one; in_us, out_us and the temporaries are of this
+ * unit alone. */
 struct sums {
     double time_us, fixed, slot, across;
-    /* Taking what passes in front of it: forward, and the gradients back; [1] from another node. */
+    /* Taking the tensors that pass in front of it (in_us) and their gradients
+     * (out_us); [1]: from another node. */
     double in_us[2], out_us[2];
     double temp, update_temp;
 };
 
 struct column {
     struct search_stage st;
-    int class; /* of devices */
+    int class; /* of its devices */
     double memory;
     double recompute_share; /* of its blocks */
     struct long_lived
-        *far; /* of its prefix; NULL: nothing of the kind, or memory is no matter */
+        *long_lived; /* of its prefix; NULL: the model has none, or memory is not limited */
     struct sums at[MOST_UNITS + 1];
 };
 
@@ -52,22 +56,23 @@ struct slicer {
     int64_t micro_batch;
     double micro_batches;
     int zero, zeros; /* levels of ZeRO that are tried: zero .. zeros - 1 */
-    int n_units, bound[MOST_UNITS + 1]; /* ops */
-    int quantum;                        /* devices that go together */
+    int n_units, bound[MOST_UNITS + 1]; /* the first op of each unit, and the end */
+    int quantum;                        /* devices that are only used together */
     int n_classes;                      /* of devices */
     struct device_class classes[CLUSTER_MAX_GROUPS];
-    int per_node;                  /* devices; */
-    bool tells_nodes;              /* what passes between nodes has its own price */
-    bool reversed;                 /* the last class is the first of the pipeline */
-    ARR(struct column *) columns;  /* by number of devices */
-    ARR(struct long_lived *) fars; /* of the prefixes */
+    int per_node;     /* devices in a node */
+    bool tells_nodes; /* The price of a message depends on whether it leaves the node. */
+    bool reversed;    /* The last class of devices comes first in the pipeline. */
+    ARR(struct column *) columns;        /* sorted by number of devices */
+    ARR(struct long_lived *) long_lived; /* by prefix */
     bool has_long_lived;
-    struct grid grid; /* its experts */
+    struct grid grid; /* for its experts */
 };
 
 /* ---- columns --------------------------------------------------------------------------- */
 
-/* Microseconds of reducing these gradients, as a share of reducing all of the model's at once. */
+/* The microseconds of reducing these gradients, as a share of the collective that
+ * reduces all of the model's. */
 static double reductions_us(const struct load *all, const double *all_us,
                             const struct load *l) {
     double us = 0;
@@ -78,19 +83,21 @@ static double reductions_us(const struct load *all, const double *all_us,
     return us;
 }
 
-/* Between the stage's devices and as many before or behind them; far: on another node. */
-static double take_us(struct evaluate *ev, const struct prefix *t, double elems, bool far) {
+/* The time of a message between the stage's devices and as many in front of or behind
+ * them; inter_node: on another node. */
+static double take_us(struct evaluate *ev, const struct prefix *t, double elems,
+                      bool inter_node) {
     int n = t->st.devices, left = ev->space->p.devices - n, to = n < left ? n : left;
     int64_t bytes = (int64_t)(elems * (double)dtype_size(ev->space->p.dtype));
-    while (far && left > 0 && to + n < ev->space->p.devices &&
+    while (inter_node && left > 0 && to + n < ev->space->p.devices &&
            cluster_node_of(&ev->space->p.cluster, to) ==
                cluster_node_of(&ev->space->p.cluster, to - 1))
         to++;
     int from = to - n > 0 ? to - n : 0;
-    return left > 0 ? cost_message_us(&ev->cost, far ? from : 0, to, n, bytes) : 0;
+    return left > 0 ? cost_message_us(&ev->cost, inter_node ? from : 0, to, n, bytes) : 0;
 }
 
-void eval_takes(struct evaluate *ev, const struct prefix *t, int op, bool far,
+void eval_takes(struct evaluate *ev, const struct prefix *t, int op, bool inter_node,
                 double *in_us, double *out_us) {
     const struct crossing *x = &ev->space->crossings[op];
     for (int i = 0; i < x->n; i++) {
@@ -98,8 +105,8 @@ void eval_takes(struct evaluate *ev, const struct prefix *t, int op, bool far,
         int reader = edge_reader_from(e, op);
         if (e->tensor < 0 || reader == e->n)
             continue;
-        *in_us += take_us(ev, t, prefix_shard(ev->space, t, e, reader).want, far);
-        *out_us += take_us(ev, t, prefix_shard(ev->space, t, e, -1).want, far);
+        *in_us += take_us(ev, t, prefix_shard(ev->space, t, e, reader).want, inter_node);
+        *out_us += take_us(ev, t, prefix_shard(ev->space, t, e, -1).want, inter_node);
     }
 }
 
@@ -114,6 +121,7 @@ static void add_recompute(struct slicer *z, const struct prefix *t, struct colum
     more->slot += c->recompute_share * l.v[LOAD_slot];
 }
 
+/* Sums the costs of all units in front of each unit. */
 static void fill_column(struct slicer *z, const struct prefix *t, struct column *c) {
     struct evaluate *ev = &z->s->eval;
     struct load all = prefix_until(ev->space, t, ev->space->p.model->n_ops);
@@ -139,16 +147,16 @@ static void fill_column(struct slicer *z, const struct prefix *t, struct column 
             temp = prefix_temp(ev->space, t, z->bound[u], z->bound[u + 1], &update);
         c->at[u].temp = (double)temp;
         c->at[u].update_temp = (double)update;
-        for (int far = 0; u && far <= z->tells_nodes; far++)
-            eval_takes(ev, t, z->bound[u], far, &c->at[u].in_us[far],
-                       &c->at[u].out_us[far]);
+        for (int inter_node = 0; u && inter_node <= z->tells_nodes; inter_node++)
+            eval_takes(ev, t, z->bound[u], inter_node, &c->at[u].in_us[inter_node],
+                       &c->at[u].out_us[inter_node]);
         if (c->st.recompute_level)
             add_recompute(z, t, c, u, &recompute);
     }
     cost_forget(&ev->cost);
 }
 
-/* Is `a` nowhere worse than b, over the whole model? */
+/* Is `a` at most as slow and as large as b, over the whole model? */
 static bool dominates(const struct slicer *z, const struct column *a,
                       const struct column *b) {
     const struct sums *x = &a->at[z->n_units], *y = &b->at[z->n_units];
@@ -156,7 +164,8 @@ static bool dominates(const struct slicer *z, const struct column *a,
            (!z->s->space.p.memory_bytes || (x->fixed <= y->fixed && x->slot <= y->slot));
 }
 
-/* Keeps it where it is of use, the fastest ones of its number of devices. */
+/* Adds the column, unless another one with as many devices dominates it. The fastest
+ * MOST_COLUMNS that do not dominate each other stay. */
 static void keep_column(struct slicer *z, struct column *c) {
     int64_t first = z->columns.n, slowest = -1, n = 0;
     while (first > 0 && z->columns.p[first - 1]->st.devices == c->st.devices &&
@@ -188,16 +197,18 @@ static void keep_column(struct slicer *z, struct column *c) {
     }
 }
 
-/* All that is asked of it is asked before prefixes may be freed, in the first problem. */
-static struct long_lived *far_of(struct slicer *z, const struct prefix *t) {
-    if (!z->fars.n || z->fars.p[z->fars.n - 1]->t != t) {
-        struct long_lived *far = mem_alloc(sizeof *far);
-        long_lived_begin(far, &z->s->eval, t);
-        arr_push(&z->fars, far);
+/* Everything that the first problem needs of a prefix is asked while the prefix still
+ * exists; later ones read the memo. */
+static struct long_lived *long_lived_of(struct slicer *z, const struct prefix *t) {
+    if (!z->long_lived.n || z->long_lived.p[z->long_lived.n - 1]->t != t) {
+        struct long_lived *long_lived = mem_alloc(sizeof *long_lived);
+        long_lived_begin(long_lived, &z->s->eval, t);
+        arr_push(&z->long_lived, long_lived);
     }
-    return z->fars.p[z->fars.n - 1];
+    return z->long_lived.p[z->long_lived.n - 1];
 }
 
+/* Adds a column of this preset, unless some op cannot be laid out in it. */
 static void add_column(struct slicer *z, int class, int devices, struct preset preset,
                        int zero, struct recompute_share recompute) {
     struct evaluate *ev = &z->s->eval;
@@ -217,11 +228,11 @@ static void add_column(struct slicer *z, int class, int devices, struct preset p
         return;
     }
     fill_column(z, t, c);
-    c->far = z->has_long_lived ? far_of(z, t) : NULL;
+    c->long_lived = z->has_long_lived ? long_lived_of(z, t) : NULL;
     keep_column(z, c);
 }
 
-/* With every level of ZeRO and share of recomputed blocks. */
+/* Adds the preset with every level of ZeRO and every share of recomputed blocks. */
 static void add_preset(struct slicer *z, int class, int devices, struct preset preset) {
     bool limited = z->s->space.p.memory_bytes > 0;
     for (int zero = z->zero; zero < z->zeros; zero++)
@@ -230,7 +241,8 @@ static void add_preset(struct slicer *z, int class, int devices, struct preset p
             add_column(z, class, devices, preset, zero, recompute_shares[i]);
 }
 
-/* As few axes for the sequence as leave a micro-batch that the others can split. */
+/* Adds the presets of this number of devices. The sequence is split by the fewest axes
+ * with which the others can split the micro-batch. */
 static void add_columns(struct slicer *z, int class, int devices) {
     struct pool *pool = &z->s->pool;
     struct search_stage whole = {.end = pool->space->p.model->n_ops, .devices = devices};
@@ -258,8 +270,8 @@ static bool divides_classes(const struct slicer *z, int n) {
     return true;
 }
 
-/* The devices in equal portions that part no class; where these are too many, classes are not told
- * apart. */
+/* Divides the devices into equal portions, at most MOST_QUANTA and none across two
+ * classes; where that is impossible, classes are not distinguished. */
 static void find_quantum(struct slicer *z) {
     int devices = z->s->space.p.devices;
     z->n_classes = space_device_classes(&z->s->space, z->classes);
@@ -278,7 +290,8 @@ static void find_quantum(struct slicer *z) {
     }
 }
 
-/* Nodes matter where they are alike, and portions do not straddle them. */
+/* Nodes are distinguished if all have the same size and no portion straddles two of
+ * them. */
 static void find_nodes(struct slicer *z) {
     const struct cluster *c = &z->s->space.p.cluster;
     z->per_node = (int)c->groups[0].devices;
@@ -288,7 +301,7 @@ static void find_nodes(struct slicer *z) {
         z->tells_nodes &= c->groups[g].devices == z->per_node;
 }
 
-/* Stages of so many portions as divide a class. */
+/* Adds columns for every number of devices that divides a class. */
 static void find_columns(struct slicer *z) {
     find_quantum(z);
     find_nodes(z);
@@ -302,30 +315,32 @@ static void find_columns(struct slicer *z) {
 
 /* ---- the solver's problem -------------------------------------------------------------- */
 
-/* How many stages may stand behind one of these units with this column; -1: it never fits. */
+/* Returns how many stages may follow a stage of these units in this column, by the
+ * micro-batches in flight that fit; -1 if none fits. */
 static int16_t successors(const struct slicer *z, const struct column *c, int first,
-                          int last, double temp, const struct brief *far) {
+                          int last, double temp, const struct brief *long_lived) {
     const struct sums *a = &c->at[first], *b = &c->at[last + 1];
-    double left = c->memory - (b->fixed - a->fixed) - far->fixed - temp;
-    double slot = b->slot - a->slot + far->slot[POOL_FORWARD_BACKWARD];
+    double left = c->memory - (b->fixed - a->fixed) - long_lived->fixed - temp;
+    double slot = b->slot - a->slot + long_lived->slot[POOL_FORWARD_BACKWARD];
     if (!z->s->space.p.memory_bytes || left >= slot * z->micro_batches)
         return (int16_t)z->n_units;
     double s = slot > 0 && left >= slot ? floor(left / slot) - 1 : -1;
     return (int16_t)(s < z->n_units ? s : z->n_units);
 }
 
-/* Where a class begins in the row of the devices along the pipeline. */
+/* Returns the first place of a class in the row of devices along the pipeline. */
 static int row_of(const struct slicer *z, int class) {
     const struct device_class *c = &z->classes[class];
     return z->reversed ? z->classes[z->n_classes - 1].end - c->end : c->first;
 }
 
-/* The stages of a column from unit to unit; far: the one in front, or the one behind, is on another
- * node. */
+/* Fills the costs of a column for all ranges of units. The configuration tells whether
+ * the stage in front and the stage behind are on another node. */
 static void fill_config(const struct slicer *z, const struct stages_problem *p, int config,
                         double *time, int16_t *succ) {
     const struct column *column = z->columns.p[p->configs[config].config];
-    bool far_in = p->configs[config].submesh & 2, far_out = p->configs[config].submesh & 1;
+    bool node_in = p->configs[config].submesh & 2,
+         node_out = p->configs[config].submesh & 1;
     const struct sums *at = column->at;
     for (int first = 0; first < z->n_units; first++) {
         double temp = 0, update = 0;
@@ -333,24 +348,26 @@ static void fill_config(const struct slicer *z, const struct stages_problem *p, 
             size_t i = units_cell(first, last, z->n_units, p->num_configs) + (size_t)config;
             temp = fmax(temp, at[last].temp);
             update = fmax(update, at[last].update_temp);
-            struct brief far = {0};
-            if (column->far)
-                long_lived_add(column->far, z->bound[first], z->bound[last + 1], &far);
+            struct brief long_lived = {0};
+            if (column->long_lived)
+                long_lived_add(column->long_lived, z->bound[first], z->bound[last + 1],
+                               &long_lived);
             double across = at[last + 1].across - at[first].across;
-            time[i] = far.time_us + at[last + 1].time_us - at[first].time_us +
-                      at[first].in_us[far_in] + at[last + 1].out_us[far_out];
-            succ[i] =
-                space_may_be_stage(&z->s->space, z->bound[first], z->bound[last + 1])
-                    ? successors(z, column, first, last, fmax(temp, across + update), &far)
-                    : -1;
+            time[i] = long_lived.time_us + at[last + 1].time_us - at[first].time_us +
+                      at[first].in_us[node_in] + at[last + 1].out_us[node_out];
+            succ[i] = space_may_be_stage(&z->s->space, z->bound[first], z->bound[last + 1])
+                          ? successors(z, column, first, last, fmax(temp, across + update),
+                                       &long_lived)
+                          : -1;
         }
     }
 }
 
-/* A column at some places: `lo` and `hi` are devices left, as the solver has them. */
-static void add_choice(struct stages_problem *p, int column, bool far_in, bool far_out,
+/* Adds places of a column; c.lo and c.hi count the devices behind the stage and its
+ * own, as the solver does. */
+static void add_choice(struct stages_problem *p, int column, bool node_in, bool node_out,
                        struct stages_choice c) {
-    int k = p->num_configs, ends = 2 * far_in + far_out;
+    int k = p->num_configs, ends = 2 * node_in + node_out;
     while (k > 0 && p->configs[k - 1].config == column && p->configs[k - 1].submesh != ends)
         k--;
     bool known = k > 0 && p->configs[k - 1].config == column;
@@ -360,7 +377,8 @@ static void add_choice(struct stages_problem *p, int column, bool far_in, bool f
     p->choices[p->num_choices++] = c;
 }
 
-/* Of nodes that are alike: at every offset in a node, if it fits in there, or at the begin of one. */
+/* Where nodes are alike: a stage may begin at every offset in a node at which it fits
+ * or, if it is larger than a node, only at the begin of one. */
 static void add_in_nodes(const struct slicer *z, struct stages_problem *p, int column,
                          int size) {
     int per = z->per_node / z->quantum, last = size < per ? per - size : 0;
@@ -373,6 +391,7 @@ static void add_in_nodes(const struct slicer *z, struct stages_problem *p, int c
     }
 }
 
+/* Adds the places at which each column may stand. */
 static void add_choices(const struct slicer *z, struct stages_problem *p) {
     for (int c = 0; c < (int)z->columns.n; c++) {
         const struct column *column = z->columns.p[c];
@@ -391,9 +410,11 @@ static void add_choices(const struct slicer *z, struct stages_problem *p) {
     }
 }
 
-/* Its tables are to be freed. */
+/* The caller frees the tables. */
 static void make_problem(const struct slicer *z, struct stages_problem *p) {
-    enum { VARIANTS = 4 }; /* of a column: with either neighbour on another node or not */
+    /* a column's left and right neighbour may each be on the same node or on another
+     * one */
+    enum { VARIANTS = 4 };
     int offsets = z->tells_nodes ? z->per_node / z->quantum : 1;
     int64_t room = z->columns.n * (offsets > VARIANTS ? offsets : VARIANTS);
     units_problem(&z->s->space, z->n_units, room, z->micro_batches, NULL, NULL, p);
@@ -409,6 +430,8 @@ static void make_problem(const struct slicer *z, struct stages_problem *p) {
     p->dense_succ = succ;
 }
 
+/* Makes a candidate of the solver's plan, with its groups on the ranks that the plan
+ * says. */
 static void take_answer(const struct slicer *z, const struct stages_problem *p,
                         const struct stages_plan *plan, struct candidate *out) {
     int *order = mem_array((size_t)plan->n, sizeof *order);
@@ -433,7 +456,8 @@ static void take_answer(const struct slicer *z, const struct stages_problem *p,
     free(order);
 }
 
-/* Takes the answer over if it is better than `*value`, and that with it. */
+/* Solves the problem; takes the answer over if it is better than `*value`, which it
+ * updates. */
 static bool solve(const struct slicer *z, double *value, struct candidate *out) {
     struct stages_problem p;
     struct stages_answer a;
@@ -453,7 +477,7 @@ static bool solve(const struct slicer *z, double *value, struct candidate *out) 
     return better;
 }
 
-/* In either order of the classes of devices. */
+/* Solves with both orders of the device classes, and keeps the better answer. */
 static bool solve_orders(struct slicer *z, struct candidate *out) {
     bool found = false;
     double value = INFINITY;
@@ -466,8 +490,9 @@ static bool solve_orders(struct slicer *z, struct candidate *out) {
     return found;
 }
 
-/* What passes by stages that do not need it, and buffers for messages, are in no column. So where the
- * answer does not fit, by that much less memory is asked for again. */
+/* The columns do not count tensors that merely pass through a stage, nor buffers of
+ * messages. So where the answer does not fit, it is solved again with that much less
+ * memory. */
 static bool solve_within(struct slicer *z, struct candidate *out) {
     enum { TRIES = 3 };
     bool found = solve_orders(z, out);
@@ -488,6 +513,8 @@ static bool solve_within(struct slicer *z, struct candidate *out) {
     return found;
 }
 
+/* ZeRO beyond the optimizer's state is tried only if `shard`; without a memory limit
+ * nothing is sharded. */
 bool search_slice(struct search *s, int64_t micro_batch, bool shard,
                   struct candidate *out) {
     int levels = s->space.p.memory_bytes ? space_zero_levels(&s->space) : 1;
@@ -505,11 +532,11 @@ bool search_slice(struct search *s, int64_t micro_batch, bool shard,
     for (int64_t i = 0; i < z.columns.n; i++)
         free(z.columns.p[i]);
     arr_release(&z.columns);
-    for (int64_t i = 0; i < z.fars.n; i++) {
-        long_lived_end(z.fars.p[i]);
-        free(z.fars.p[i]);
+    for (int64_t i = 0; i < z.long_lived.n; i++) {
+        long_lived_end(z.long_lived.p[i]);
+        free(z.long_lived.p[i]);
     }
-    arr_release(&z.fars);
+    arr_release(&z.long_lived);
     grid_release(&z.grid);
     return found;
 }

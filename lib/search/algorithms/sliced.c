@@ -31,7 +31,7 @@ static void take_over(struct best *top, const struct best *b) {
     top->any = true;
 }
 
-/* Under every schedule, with one stage on each group and with several. */
+/* Offers the candidate under every schedule, and with several stages on each group. */
 static void offer_schedules(struct search *s, struct best *b, struct candidate *c) {
     struct candidate chunked = candidate_make(&s->space);
     for (int f = 0; f < SCHEDULE_COUNT; f++) {
@@ -45,7 +45,8 @@ static void offer_schedules(struct search *s, struct best *b, struct candidate *
     candidate_release(&chunked);
 }
 
-/* Another level of ZeRO in all stages, laid out for it: with it other layouts are best. */
+/* Tries every other level of ZeRO in all stages, laid out anew, because the best
+ * layouts depend on it. */
 static void change_zero(struct search *s, struct best *b, sliced_layouter *lay_out,
                         void *ctx) {
     struct best other = {.c = candidate_make(&s->space)};
@@ -68,7 +69,7 @@ static void change_zero(struct search *s, struct best *b, sliced_layouter *lay_o
     candidate_release(&other.c);
 }
 
-/* Layouts of all stages, then cuts, as long as that helps. */
+/* Lays out all stages and balances the cuts, as long as that helps. */
 static void polish(struct search *s, struct best *b, sliced_layouter *lay_out, void *ctx) {
     enum { ROUNDS = 4 };
     for (int round = 0; round < ROUNDS && !budget_stopped(&s->budget); round++) {
@@ -86,7 +87,7 @@ static void polish(struct search *s, struct best *b, sliced_layouter *lay_out, v
     }
 }
 
-/* The best of the starts of hops, if not much slower than the first. */
+/* Polishes the best starts of hops that are not much slower than the first one. */
 static void polish_starts(struct search *s, struct best *b, struct best *top,
                           sliced_layouter *lay_out, void *ctx) {
     enum { MOST = 4 };
@@ -107,6 +108,8 @@ static void polish_starts(struct search *s, struct best *b, struct best *top,
     free(starts);
 }
 
+/* Large micro-batches come first: they have the fewest stages in flight, so that a
+ * good plan is known early. */
 void sliced_pipelines(struct search *s, sliced_layouter *lay_out, void *ctx) {
     const struct search_problem *p = space_problem_of(&s->space);
     struct best b = {.c = candidate_make(&s->space), .next = candidate_make(&s->space)},

@@ -1,10 +1,10 @@
-/* Rows of units for the stages solver. */
+/* Rows of units for the stages solver (see units.h). */
 #include "search/algorithms/units.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Elements that pass in front of an op, of one sample. */
+/* Elements of one sample that pass in front of an op. */
 static double passing(const struct space *sp, int op) {
     const struct model *m = sp->p.model;
     const struct crossing *x = &sp->crossings[op];
@@ -19,8 +19,8 @@ static double passing(const struct space *sp, int op) {
     return elems;
 }
 
-/* May a unit begin here? fine: inside blocks as well, where no more passes than in front of them, as
- * between attention and what follows. */
+/* May a unit begin here? fine: also inside blocks, where no more elements pass than in
+ * front of the block, as between attention and what follows it. */
 static bool is_bound(const struct space *sp, int op, bool fine) {
     const struct structure *st = &sp->blocks.s;
     return structure_begins_unit(st, op) ||
@@ -36,7 +36,7 @@ static int find_bounds(const struct space *sp, bool fine, int *bound) {
     return n;
 }
 
-/* The two neighbours that are least work together become one. */
+/* Joins the two neighbours that have the least work together. */
 static void join_lightest(const struct space *sp, int *bound, int n) {
     int at = 1;
     for (int i = 2; i < n; i++) {
@@ -66,6 +66,8 @@ size_t units_cells(int units, int64_t columns) {
     return units_cell(units, units, units, columns);
 }
 
+/* All stages take what they receive at their own cost (STAGES_CHARGE_RECEIVER), and
+ * every column is a choice of its own. */
 void units_problem(const struct space *sp, int units, int64_t columns, double micro_batches,
                    const double *time, const int16_t *succ, struct stages_problem *out) {
     size_t n = (size_t)columns;

@@ -10,8 +10,9 @@
 
 /* ---- what a group takes ------------------------------------------------------------------ */
 
-/* At each rate, the best stretch that ends with one of these ops, and the best so far. The rates go
- * through the ops together: each is a chain of additions, so several at once take little more than one. */
+/* For each rate, the best range that ends with one of these ops, and the best range so
+ * far. All rates pass over the ops together: each is a chain of additions, so several
+ * at once take little more time than one. */
 struct stretches {
     double open[RATES], most[RATES];
 };
@@ -28,9 +29,9 @@ static inline void extend(struct stretches *t, const double *price, const double
     *t = x;
 }
 
-/* By how much the prices of a stretch of the model exceed a rate times its costs at most. Of a run two
- * instances stand for all but the first and the last: rates are so high that a whole one is not
- * worth it. */
+/* By how much the ops' duals over a range of the model can exceed rate times their
+ * costs, at most. Two instances of a repeat stand for all instances but the first and
+ * the last, because rates are so high that a whole instance is not worth its costs. */
 static void find_excess(const struct relaxed *r, const double *price, const double *cost,
                         const double rates[RATES], double most[RATES]) {
     struct stretches t = {{0}, {0}};
@@ -48,7 +49,8 @@ static double ratio(double worth, double cost) {
     return cost > 0 && isfinite(cost) ? worth / cost : 0;
 }
 
-/* From the rate at which no run is worth more than it costs, to that at which no op is. */
+/* Finds the lines, from the rate at which no repeat is worth more than it costs to the
+ * one at which no op is. */
 static void find_rates(const struct relaxed *r, const double *price, const double *cost,
                        double rates[RATES]) {
     const struct blocks *g = &r->ev->space->blocks;
@@ -103,10 +105,12 @@ static double most_taken(const struct relaxed *r, int size, int flight, double u
 
 /* ---- all groups -------------------------------------------------------------------------- */
 
-/* What groups take at most beyond what their devices cost, if each has this price. */
+/* What groups can do, at most, beyond the price of their devices, if every device has
+ * this price. */
 struct offers {
     const struct relaxed *r;
-    int groups[MOST_FLIGHTS]; /* so many with this number of micro-batches in flight */
+    /* how many groups have this number of micro-batches in flight */
+    int groups[MOST_FLIGHTS];
     double most[MOST_FLIGHTS][BOUND_DEVICES];
 };
 
@@ -122,12 +126,13 @@ static double all_taken(const struct offers *o, double device) {
     return all;
 }
 
-/* Can all that the groups take in this time be all of the model? Any price of a device bounds that;
- * the best one is found by golden section, since what they take is convex in it. */
+/* Can the groups together do the whole model in this time? Any price of a device gives
+ * an upper limit of what they do. It is convex in the price, so golden section finds
+ * the best one. */
 static bool may_do(const struct relaxed *r, double us) {
     enum { STEPS = 30 };
     static const double golden = 0.6180339887498949;
-    /* On fewer devices the norm takes less. */
+    /* On fewer devices the gradient norm takes less. */
     double norm_us = r->ev->space->p.may_idle ? 0 : r->ev->graph.norm_us;
     double left = us - norm_us, enough = r->worth * (1 - 1e-9);
     struct offers o = {.r = r};
@@ -157,7 +162,8 @@ static bool may_do(const struct relaxed *r, double us) {
     return true;
 }
 
-/* Raises `us` to the least time in which the groups may do it all; `enough_us` will do. */
+/* Raises `us` to the least time in which the groups can do the whole model; stops at
+ * `enough_us`. */
 static double raise(const struct relaxed *r, double us, double enough_us) {
     enum { STEPS = 40 };
     if (may_do(r, us * 1.001))
@@ -176,8 +182,9 @@ static double raise(const struct relaxed *r, double us, double enough_us) {
     return low;
 }
 
-/* Prices: what ops cost in a group of the middle, if all have the same number of devices. Of many such
- * numbers `tried` are tried, and every step-th price of a byte. */
+/* Finds the best duals. Candidates are what the ops cost in a group in the middle of
+ * the pipeline if all groups have equally many devices. Only `tried` of these numbers
+ * of devices and every step-th price of a byte are tried. */
 static double best_prices(struct relaxed *r, double enough_us, int tried, int step) {
     double best = 0;
     int even = 0, number = 0;
@@ -205,7 +212,7 @@ static double best_prices(struct relaxed *r, double enough_us, int tried, int st
     return best;
 }
 
-/* Can it be said on which ranks a stage stands, and is that not too much work? */
+/* Is it known on which ranks each stage stands, and is using that not too much work? */
 static bool has_order(const struct space *sp) {
     return sp->p.devices <= BOUND_PLACED_DEVICES && !sp->p.pins && !space_has_places(sp);
 }
@@ -214,7 +221,8 @@ const char *bound_relaxation(const struct space *sp) {
     return has_order(sp) ? BOUND_PLACED : BOUND_PRICED;
 }
 
-/* Is the search for plans on so many devices, or on those of the first kinds (idle.c)? */
+/* Does the search consider this number of devices, or the devices of the first kinds
+ * (idle.c)? */
 static bool is_number(const struct search_problem *p, int devices) {
     bool any = p->devices % devices == 0;
     for (int g = 0; g < p->cluster.n_groups; g++)
@@ -222,7 +230,8 @@ static bool is_number(const struct search_problem *p, int devices) {
     return devices == p->devices || (p->may_idle && any);
 }
 
-/* Pipelines on all devices, or on fewer. */
+/* Raises the bound by the places of groups, for pipelines on all devices or, where
+ * plans may leave some idle, on fewer. */
 static double placed_us(const struct relaxed *r, double us, double enough_us) {
     const struct search_problem *p = &r->ev->space->p;
     double norm_us = p->may_idle ? 0 : r->ev->graph.norm_us, best = enough_us - norm_us;
@@ -241,10 +250,10 @@ static double placed_us(const struct relaxed *r, double us, double enough_us) {
     return best + norm_us;
 }
 
-/* With one micro-batch: what is left of the space, and its bound so far. */
+/* The part of the space with one micro-batch, and its bound so far. */
 struct part {
     struct relaxed r;
-    int i; /* of the problem's micro-batches */
+    int i; /* index among the problem's micro-batches */
     double us;
 };
 
@@ -273,7 +282,7 @@ static int lowest_first(const void *a, const void *b) {
     return x->us != y->us ? (x->us > y->us) - (x->us < y->us) : y->i - x->i;
 }
 
-/* The devices' even share of what all ops take on one device, with the norm. */
+/* The work of all ops on one device, divided by the devices, plus the gradient norm. */
 static double share_us(const struct relaxed *r) {
     const struct search_problem *p = &r->ev->space->p;
     const double *us = costs_at(r, 0, 0, 0);
@@ -283,14 +292,14 @@ static double share_us(const struct relaxed *r) {
     return all / p->devices + (p->may_idle ? 0 : r->ev->graph.norm_us);
 }
 
-/* Is that a bound? Where the parts of an instruction never take less together than the whole, groups of
- * several devices gain nothing. */
+/* Is that a bound? It is where dividing an instruction never makes its parts faster
+ * together than the whole, because then a group of several devices saves no work. */
 static bool share_is_bound(const struct space *sp, const struct classes *classes) {
     return sp->p.provider->subadditive && classes->n == 1;
 }
 
-/* From a rough bound on: is there a pipeline in less than `enough_us`? Only where there may be, all prices
- * are tried. */
+/* Starts from a rough bound: is there a pipeline in less than `enough_us`? All duals
+ * are tried only where there may be one. */
 static void place_rough(struct part *p, double enough_us) {
     double rough = p->us, placed = 0;
     if (rough <= 0 || rough >= enough_us)
@@ -313,8 +322,8 @@ static int smallest_first(const void *a, const void *b) {
     return x->i - y->i;
 }
 
-/* The lowest first; of those that are about as low the smallest micro-batches, whose pipelines wait
- * least. */
+/* Sorts parts by their bounds, lowest first. Those that are about equal are sorted by
+ * micro-batch, the smallest first, because their pipelines have the shortest ramps. */
 static void put_in_order(struct part *parts, int n) {
     static const double ABOUT = 1.003;
     int near = 0;
@@ -324,7 +333,8 @@ static void put_in_order(struct part *parts, int n) {
     qsort(parts, (size_t)near, sizeof *parts, smallest_first);
 }
 
-/* In an order in which the others mostly need no more than what the first one comes to. */
+/* Bounds the parts in an order in which most need not be raised beyond the bound of
+ * the first. */
 static double least_rough(struct evaluate *ev, struct part *parts, int n) {
     bool share = share_is_bound(ev->space, parts[0].r.classes);
     double least = INFINITY;
@@ -342,9 +352,10 @@ static double least_rough(struct evaluate *ev, struct part *parts, int n) {
     return least;
 }
 
-/* All are priced: large ones first, which are the fastest here, so that the others need not be
- * looked at for long; then placed: the lowest first, so that the others need no more than what
- * that comes to. each: of each of them is asked. */
+/* Every part gets a bound without places first; large micro-batches go first, which
+ * are usually the fastest, so that the others are done quickly. Then places are added,
+ * beginning with the lowest bound, so that the others only have to reach its result.
+ * each: the bound of every part is wanted. */
 static double least_of(struct evaluate *ev, struct part *parts, int n, bool each) {
     bool order = has_order(ev->space);
     double least = INFINITY;
@@ -365,7 +376,7 @@ static double least_of(struct evaluate *ev, struct part *parts, int n, bool each
     return least;
 }
 
-/* Kinds are told apart where that is not too much work. */
+/* Kinds of devices are distinguished where that is not too much work. */
 static struct classes classes_make(struct evaluate *ev) {
     struct device_class all[CLUSTER_MAX_GROUPS];
     struct classes out = {.n = space_device_classes(ev->space, all)};
@@ -399,9 +410,10 @@ static struct part part_of(struct evaluate *ev, struct classes *classes, int i) 
         .i = i};
 }
 
-/* The devices' even share of all work, where that is a bound. What prices prove beyond that comes from
- * memory. If they prove little of groups so small that there are just enough of them for all devices, the
- * lower bounds of larger groups, which are most of the work, would be for nothing. 0 where it is not so. */
+/* The bound by an even share of all work, where that is valid. Duals prove more than
+ * that only through memory. If they prove little for groups that are just large enough
+ * for all devices to be used, the lower bounds of larger groups, which are most of the
+ * work, would be computed for nothing. Returns 0 where this does not apply. */
 static double shared_us(struct evaluate *ev, struct classes *classes) {
     static const double LITTLE = 1.001;
     double least = INFINITY, priced = INFINITY;
@@ -421,7 +433,7 @@ static double shared_us(struct evaluate *ev, struct classes *classes) {
     return isfinite(least) && priced <= LITTLE * least ? least : 0;
 }
 
-/* Of all micro-batches, of each if that is asked for. */
+/* The least bound of all micro-batches; with micro_us also the bound of each. */
 static double all_parts_us(struct evaluate *ev, struct classes *classes, double *micro_us) {
     int n = ev->space->p.n_micro;
     struct part *parts = mem_array((size_t)n, sizeof *parts);

@@ -1,46 +1,59 @@
-/* Pipelines with one stage on each group: see bound_chain.h.
+/* Pipelines with one stage on each group (see bound_chain.h).
  *
- * T is worked out from the back for all i that matter: what is behind can be done on u devices,
- * and what is in front on the others, within a limit. For i and d the best j lies where both
- * terms cross: work grows with j, but for messages, and T(j, ...) falls with it, so it is looked
- * for from there on, to both sides, as long as either term without messages allows. The d that
- * was best for the op before is tried first, so that most others are out at a glance.
+ * T is computed from the back, within a time limit, for all i that matter: those for
+ * which the ops behind can be done on u devices and the ops in front on the others.
+ * For given i and d the best j is where both terms of the maximum cross, because,
+ * messages apart, the work grows with j and T(j, ...) falls. The search starts there
+ * and goes to both sides as long as either term without messages is below the best.
+ * The d that was best for the previous op is tried first, so that most others are
+ * excluded quickly.
  *
- * First all stages hold what the last one does. Only where a price of bytes could say more of
- * those in front T is worked out again by how many stages follow, for i and u that are left; a T
- * that is as low as the first one needs no further look. */
+ * At first every stage is charged the memory of the last one, which holds one
+ * micro-batch. Only where the price of bytes could say more about stages in front is T
+ * computed again by the number of stages that follow, for those i and u that are still
+ * open; a T that equals its first value needs no further work. */
 #include "search/bound/bound_chain.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-enum { MOST_BEHIND = 8 /* stages that are told apart */ };
-/* Stages looked at, all limits together; and what it counts to see that one is out. */
+/* Numbers of following stages that are distinguished; in front of more stages, a stage is
+ * charged the memory of one with this many behind it. */
+enum { MOST_BEHIND = 8 };
+/* Limits the work per pipeline, counted in stages looked at (about a tenth of a
+ * second); excluding a stage at once counts as a part of one. */
 static const double MOST_WORK = 6e6, GLANCE = 1. / 16;
 
-/* T by i, for those between `first` and `end`; `least` is that of it and all i before. */
+/* T(i, .) for the ops i from `first` to `end`; `least` is the minimum of T(i) and all
+ * T before it. */
 struct row {
     int first, end;
     double *us, *least;
     int *devices,
-        *last; /* of the first stage, and behind its last op; 0: there is none in time */
+        /* devices of the first stage, and the op behind its last; 0: nothing is
+         * possible in time */
+        *last;
 };
 
 struct chain {
     struct cuts *c;
     const struct relaxed *r;
     int n_ops;
-    /* By ops of the model, of all ops before; those that cannot be done on so many count nothing. */
-    double *work;       /* [size][n_ops + 1] at no price of bytes */
-    double *forward;    /* [size][n_ops + 1] */
-    double *alone;      /* [n_ops + 1] microseconds times devices, where that is least */
-    int *legal;         /* [size][n_ops + 1] from an op on, the first that cannot be done */
-    struct sums *dear;  /* [size][flight][byte price] work */
-    bool *binds;        /* [size][flight] may prices say more of any stage? */
-    bool tells;         /* do they say more of stages in front? */
-    int devices;        /* of those that are looked at now */
-    double limit_us;    /* likewise */
-    struct row *rows;   /* [devices + 1] whatever follows */
+    /* Prefix sums over the ops of the model; ops that cannot be done on that many
+     * devices count 0. */
+    double *work;    /* [size][n_ops + 1] with bytes free of charge */
+    double *forward; /* [size][n_ops + 1] */
+    /* [n_ops + 1] device-microseconds on the number of devices where that is least */
+    double *alone;
+    /* [size][n_ops + 1] the first op at or behind this one that cannot be done */
+    int *legal;
+    struct sums *priced; /* [size][flight][byte price] work with bytes at a price */
+    bool *binds; /* [size][flight] may some price of bytes raise the time of a stage? */
+    /* Does some price of bytes say more about stages in front than about the last one? */
+    bool tells;
+    int devices;        /* of the pipelines at hand */
+    double limit_us;    /* for the pipelines at hand */
+    struct row *rows;   /* [devices + 1] T whatever follows */
     struct row *behind; /* [MOST_BEHIND + 1][devices + 1] */
     double looked, may_search_order;
 };
@@ -48,14 +61,14 @@ struct chain {
 /* ---- sums -------------------------------------------------------------------------------- */
 
 static struct sums *dear_at(const struct chain *h, int size, int flight) {
-    return &h->dear[(size * h->r->n_flights + flight) * h->r->n_prices];
+    return &h->priced[(size * h->r->n_flights + flight) * h->r->n_prices];
 }
 
 static const double *by_size(const struct chain *h, const double *all, int size) {
     return all + (size_t)size * (size_t)(h->n_ops + 1);
 }
 
-/* What is legal counts; returns scratch. */
+/* Copies costs, with 0 for ops that cannot be done; returns scratch. */
 static const double *only_legal(const struct relaxed *r, int size, const double *of_op,
                                 double *scratch) {
     const double *us = costs_at(r, size, 0, 0);
@@ -73,8 +86,9 @@ static void find_legal(struct chain *h, int size) {
     }
 }
 
-/* The sums at each price, and whether all ops together could be worth one. */
-static void find_dear(struct chain *h, int size, double *scratch) {
+/* Sums the work at each price of bytes, and notes whether a price could raise the time
+ * of any stage. */
+static void find_priced(struct chain *h, int size, double *scratch) {
     const struct relaxed *r = h->r;
     double bare = by_size(h, h->work, size)[h->n_ops];
     for (int f = 0; f < r->n_flights; f++)
@@ -98,6 +112,7 @@ static void find_alone(struct chain *h, double *us) {
     sums_write_out(r, us, h->alone);
 }
 
+/* Prefix sums of every kind of work on every number of devices. */
 struct chain *chain_make(struct cuts *c) {
     const struct relaxed *r = c->r;
     struct chain *h = mem_alloc(sizeof *h);
@@ -108,7 +123,7 @@ struct chain *chain_make(struct cuts *c) {
     h->forward = h->work + sizes * n;
     h->alone = h->forward + sizes * n;
     h->legal = mem_array(sizes * n, sizeof *h->legal);
-    h->dear = mem_array(sizes * (size_t)(r->n_flights * r->n_prices), sizeof *h->dear);
+    h->priced = mem_array(sizes * (size_t)(r->n_flights * r->n_prices), sizeof *h->priced);
     h->binds = mem_array(sizes * (size_t)r->n_flights, sizeof *h->binds);
     for (int d = 0; d < r->n_sizes; d++) {
         const double *forward = r->forward + (size_t)d * (size_t)r->n_ops;
@@ -116,7 +131,7 @@ struct chain *chain_make(struct cuts *c) {
                        h->work + (size_t)d * n);
         sums_write_out(r, only_legal(r, d, forward, scratch), h->forward + (size_t)d * n);
         find_legal(h, d);
-        find_dear(h, d, scratch);
+        find_priced(h, d, scratch);
     }
     find_alone(h, scratch);
     free(scratch);
@@ -126,8 +141,8 @@ struct chain *chain_make(struct cuts *c) {
 void chain_free(struct chain *h) {
     const struct relaxed *r = h->r;
     for (int i = 0; i < r->n_sizes * r->n_flights * r->n_prices; i++)
-        sums_release(&h->dear[i]);
-    free(h->dear);
+        sums_release(&h->priced[i]);
+    free(h->priced);
     free(h->work);
     free(h->legal);
     free(h->binds);
@@ -136,10 +151,11 @@ void chain_free(struct chain *h) {
 
 /* ---- a stage ------------------------------------------------------------------------------ */
 
-/* Stages of so many devices in front of those that a row has. */
+/* Stages of this many devices in front of the stages that a row is about. */
 struct step {
     const struct row *behind;
-    int d, size, flight, rank; /* devices, and as which size they count */
+    /* devices, the size as which they count, flights, first rank */
+    int d, size, flight, rank;
     const double *work;
 };
 
@@ -149,7 +165,7 @@ static struct step step_make(const struct chain *h, const struct row *behind, in
     return (struct step){behind, d, size, flight, rank, by_size(h, h->work, size)};
 }
 
-/* What stands on the path and between, going forward; 0 where nothing does. */
+/* The time of the ops on the path in this range, going forward; 0 if there are none. */
 static double path_us(const struct chain *h, const struct step *t, int first, int end) {
     int from = h->c->next_on[first], to = h->c->last_on[end];
     const double *forward = by_size(h, h->forward, t->size);
@@ -159,8 +175,9 @@ static double path_us(const struct chain *h, const struct step *t, int first, in
            (first ? cuts_path_us(h->c, first, t->d, t->rank) : 0);
 }
 
-/* Without messages and the price of bytes, from when its path is there: what it may have done of
- * its first micro-batch before is not counted. */
+/* The time of the stage and all behind it, without messages and the price of bytes, from
+ * when its path arrives. Work that it may have done on its first micro-batch before that is
+ * left out. */
 static inline double bare_us(const struct chain *h, const struct step *t, int first,
                              int end) {
     int on = h->c->next_on[first], from = on < end ? on : end;
@@ -193,7 +210,7 @@ static double work_us(const struct chain *h, const struct step *t, int first, in
     return most + messages;
 }
 
-/* A first stage of these ops, with the best of what is behind it. */
+/* Tries a first stage of ops first .. end-1 with the best of what follows it. */
 static void try_end(struct chain *h, const struct step *t, int first, int end, double *best,
                     int *last) {
     double rest = t->behind->us[end - t->behind->first];
@@ -209,7 +226,7 @@ static void try_end(struct chain *h, const struct step *t, int first, int end, d
     *last = end;
 }
 
-/* From `best` on down; says where the stage ends that is better. */
+/* Returns the least time below `best`, and the end of the stage that has it. */
 static double best_end(struct chain *h, const struct step *t, int first, double best,
                        int *last) {
     const struct row *b = t->behind;
@@ -238,7 +255,8 @@ static bool gives_up(const struct chain *h) {
     return h->looked > h->may_search_order;
 }
 
-/* The ops i so that what is in front and behind may be done in time. */
+/* Finds the ops i for which what is in front and what is behind may both be done in
+ * time. */
 static void find_window(const struct chain *h, int devices, int *first, int *end) {
     double all = h->alone[h->n_ops];
     int lo = 0, hi = h->n_ops;
@@ -257,7 +275,7 @@ static void find_window(const struct chain *h, int devices, int *first, int *end
     *end = devices < h->devices ? lo : 1;
 }
 
-/* Room for T on so many devices, nothing known. */
+/* Prepares T on this number of devices, with nothing known. */
 static void row_init(const struct chain *h, struct row *row, int devices) {
     find_window(h, devices, &row->first, &row->end);
     int n = row->end > row->first ? row->end - row->first : 0;
@@ -276,13 +294,13 @@ static void row_finish(const struct chain *h, struct row *row) {
     }
 }
 
-/* Behind the last op there is nothing to do. */
+/* The row of no devices: there is nothing to do behind the last op. */
 static struct row row_of_none(const struct chain *h) {
     double *us = mem_array(2, sizeof *us);
     return (struct row){.first = h->n_ops, .end = h->n_ops + 1, .us = us, .least = us};
 }
 
-/* Of all pipelines on so many devices from the last rank on. */
+/* The least time of all pipelines on this many devices, counted from the last rank. */
 static double row_total(const struct row *row) {
     return row->us && row->first == 0 && row->end > 0 ? row->us[0] : INFINITY;
 }
@@ -294,17 +312,18 @@ static void rows_free(struct row **rows, int n) {
     *rows = NULL;
 }
 
-/* A first stage of so many devices, for op i of the row. */
+/* Tries first stages of this many devices for op i of the row. */
 static void try_devices(struct chain *h, struct row *row, int i, const struct step *t) {
     double best = best_end(h, t, row->first + i, row->us[i], &row->last[i]);
     row->devices[i] = best < row->us[i] ? t->d : row->devices[i];
     row->us[i] = best;
 }
 
+/* Computes T on this number of devices, for all ops of the row. */
 static void fill_row(struct chain *h, int devices) {
     struct row *row = &h->rows[devices];
     struct step *steps = mem_array((size_t)devices + 1, sizeof *steps);
-    int last = 0; /* devices of the stage that was best for the op before */
+    int last = 0; /* the number of devices that was best for the previous op */
     row_init(h, row, devices);
     for (int d = 1; d <= devices; d++)
         steps[d] = step_make(h, &h->rows[devices - d], d, 0, h->devices - devices);
@@ -321,7 +340,7 @@ static void fill_row(struct chain *h, int devices) {
     free(steps);
 }
 
-/* Whatever follows, every stage holds what the last one does. */
+/* Computes T where every stage is charged as if it were the last one. */
 static double fill_rows(struct chain *h) {
     h->rows = mem_array((size_t)h->devices + 1, sizeof *h->rows);
     h->rows[0] = row_of_none(h);
@@ -330,8 +349,8 @@ static double fill_rows(struct chain *h) {
     return gives_up(h) ? 0 : row_total(&h->rows[h->devices]);
 }
 
-/* Of the best pipeline from op i of a row on, with what all of its stages hold; says how many
- * there are. */
+/* Finds the best pipeline from op i of a row on and charges each of its stages for its
+ * true number of flights; returns its time, and its number of stages in *n. */
 static double told_us(const struct chain *h, int devices, int first, int *n) {
     const struct row *row = &h->rows[devices];
     int d = devices ? row->devices[first - row->first] : 0;
@@ -350,7 +369,8 @@ static struct row *behind_at(const struct chain *h, int behind, int devices) {
     return &h->behind[behind * (h->devices + 1) + devices];
 }
 
-/* In front of exactly so many stages less one; the most: of that or more. */
+/* Tries stages in front of exactly `behind` others, or of at least that many for the
+ * largest number. */
 static void try_behind(struct chain *h, struct row *row, int behind, int devices, int i,
                        int d) {
     int least = behind - 1, most = behind == MOST_BEHIND ? behind : behind - 1;
@@ -377,7 +397,7 @@ static void fill_behind(struct chain *h, int behind, int devices) {
     row_finish(h, row);
 }
 
-/* By how many stages follow, within what is known without. */
+/* Computes T by the number of stages that follow, for all i that are still open. */
 static double fill_all_behind(struct chain *h) {
     double best = INFINITY;
     h->behind =
@@ -392,7 +412,8 @@ static double fill_all_behind(struct chain *h) {
     return gives_up(h) ? 0 : best;
 }
 
-/* The least time within this limit; INFINITY where it takes longer, 0 where that is not known. */
+/* Returns the least time within this limit; INFINITY if every pipeline takes longer, 0
+ * if that is not known. */
 static double within_us(struct chain *h, double limit_us) {
     h->limit_us = limit_us;
     double best = fill_rows(h);
@@ -408,7 +429,7 @@ static double within_us(struct chain *h, double limit_us) {
     return budget_out_of_time(h->r->ev->budget) ? 0 : best;
 }
 
-/* Raises the limit until there is a pipeline. */
+/* Raises the limit until there is a pipeline within it. */
 static double raise(struct chain *h, double us, double enough_us) {
     static const double steps[] = {1.05, 1.15, 1.3, 1.5, 2, 3, 4, 6, 10, 20, 100};
     double low = us;
@@ -422,7 +443,8 @@ static double raise(struct chain *h, double us, double enough_us) {
 }
 
 double chain_raise(struct chain *h, int devices, double us, double enough_us) {
-    static const double NEAR = 1.5; /* then it is asked for at once */
+    /* if enough_us is at most this factor away, it is the next limit */
+    static const double NEAR = 1.5;
     if (us <= 0)
         return us;
     h->devices = devices;

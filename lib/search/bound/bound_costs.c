@@ -1,10 +1,11 @@
-/* What ops cost at least, on every number of devices, with every price of a byte: see bound_impl.h. */
+/* The least costs of ops on every number of devices, with every price of a byte (see
+ * bound_impl.h). */
 #include "search/bound/bound_impl.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* How many ops of the model each op of the deduplicated model is. */
+/* Counts how many ops of the model each op of the deduplicated model stands for. */
 static void count_ops(struct relaxed *r) {
     const struct blocks *g = &r->ev->space->blocks;
     for (int i = 0; i < g->s.n_ops; i++)
@@ -29,15 +30,16 @@ static void find_sizes(struct relaxed *r) {
             }
 }
 
-/* Where more devices are of no use, a group costs what it does without the factors that are too many. */
+/* Where more devices are of no use, a group counts as one without the superfluous
+ * factors. */
 static void count_as(struct relaxed *r) {
     for (int d = 1; d <= r->ev->space->p.devices; d++)
         for (int k = 0; k < r->n_sizes && r->sizes[k] <= d && !r->class[k]; k++)
             r->size_of[d] = d % r->sizes[k] ? r->size_of[d] : k;
 }
 
-/* How many devices of the first class one of each class is, by what all ops take on it. Any
- * numbers give a bound; these a good one. */
+/* Finds how many devices of the first class one device of each class is worth, by the
+ * time of all ops on it. Any numbers give a valid bound; these give a good one. */
 static void find_shares(struct relaxed *r, const struct op_bound *ops) {
     double us[CLUSTER_MAX_GROUPS] = {0};
     r->devices = 0;
@@ -53,7 +55,8 @@ static void find_shares(struct relaxed *r, const struct op_bound *ops) {
     }
 }
 
-/* 1, 2, 3, 4, 6, 8, 12, 16, 32 ...: others count as the next smaller one. */
+/* Uses 1, 2, 3, 4, 6, 8, 12, 16, 32 ... flights; other numbers count as the next
+ * smaller one. */
 static void find_flights(struct relaxed *r) {
     double most = fmin(r->groups, r->m);
     r->flights[r->n_flights++] = 1;
@@ -72,7 +75,8 @@ int flight_at(const struct relaxed *r, int groups_behind) {
     return k;
 }
 
-/* In proportion to the time of a step that is nearly as long as work on all devices takes. */
+/* Prices of a byte in proportion to the time of a step that takes little longer than
+ * an even share of the work. */
 static void find_prices(struct relaxed *r, const struct op_bound *least) {
     double us = 0, memory = (double)r->ev->space->p.memory_bytes;
     for (int i = 0; i < r->n_ops; i++)
@@ -83,6 +87,7 @@ static void find_prices(struct relaxed *r, const struct op_bound *least) {
         r->byte_price[k] = us / memory * ldexp(1, k - 7);
 }
 
+/* Fills all costs; returns false if some op can be done on no number of devices. */
 static bool find_costs(struct relaxed *r) {
     size_t n = (size_t)r->n_ops;
     struct op_bound *ops = mem_array(n * (size_t)r->n_sizes, sizeof *ops);
@@ -125,6 +130,8 @@ static bool find_costs(struct relaxed *r) {
 
 /* ---- sums -------------------------------------------------------------------------------- */
 
+/* The k-th repeat's second instance stands for all instances that the deduplicated
+ * model leaves out. */
 struct sums sums_make(const struct relaxed *r, const double *of_op) {
     const struct structure *st = &r->ev->space->blocks.s;
     const int *x_of = r->ev->space->blocks.x.of;

@@ -1,15 +1,16 @@
-/* Cuts: see bound_cuts.h. */
+/* Cuts of the list of ops (see bound_cuts.h). */
 #include "search/bound/bound_cuts.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* Of the four messages that there are. */
+/* The four kinds of messages: forward (TAKE) or a gradient back (BACK), to a
+ * neighbouring group or to any other one (FAR). */
 enum which { TAKE_FAR, TAKE_NEAR, BACK_FAR, BACK_NEAR, WHICH_COUNT };
 
 /* ---- messages ---------------------------------------------------------------------------- */
 
-/* A message to n devices that take part of it, so many shards. */
+/* The time of a message to n devices, each of which takes one of `shards` parts. */
 static double message_us(const struct cuts *c, int64_t sender, int64_t receiver, int n,
                          const struct cut_kind *k, int shards) {
     struct cost *cost = &c->r->ev->cost;
@@ -20,13 +21,12 @@ static double message_us(const struct cuts *c, int64_t sender, int64_t receiver,
     return us;
 }
 
-/* Into how many shards a tensor may be split on d devices. */
+/* Into how many shards a tensor may be split on d devices, at most. */
 static int shards_of(const struct cuts *c, int d) {
     return c->r->sizes[c->r->size_of[d]];
 }
 
-/* The receivers that share a link when the first of n is on this rank, about: the inverse of what one
- * gets. */
+/* About how many of n receivers share a link if the first one is on this rank. */
 static int64_t flows_of(const struct cuts *c, int64_t rank, int64_t n) {
     struct cluster_unit u;
     if (!cluster_unit(&c->r->ev->space->p.cluster, rank, 0, &u) || rank + n <= u.end)
@@ -34,8 +34,8 @@ static int64_t flows_of(const struct cuts *c, int64_t rank, int64_t n) {
     return u.end - rank;
 }
 
-/* Between the groups of d devices from `rank` on, which takes it, and of n from `other` on.
- * Whichever end moves more bounds the time. */
+/* The message between d devices from `rank` on, which receive it, and n devices from
+ * `other` on. Whichever end moves more bytes bounds the time. */
 static double exact_us(const struct cuts *c, const struct cut_kind *k, int64_t rank, int d,
                        int64_t other, int n) {
     int mine = shards_of(c, d), theirs = shards_of(c, n);
@@ -43,9 +43,8 @@ static double exact_us(const struct cuts *c, const struct cut_kind *k, int64_t r
     return fmin(there, message_us(c, rank, other, n, k, theirs < mine ? theirs : mine));
 }
 
-/* Of a group of d devices with one of those that may stand next to it: of these only one is asked
- * for that shares a link with less, for each byte that it moves, than those before it on the same
- * node. */
+/* The least time to a neighbouring group. Of several groups on the same node only
+ * those are tried that share a link with fewer devices per byte than the ones before. */
 static double near_us(const struct cuts *c, const struct cut_kind *k, int64_t rank, int d,
                       bool back) {
     const struct relaxed *r = c->r;
@@ -66,8 +65,8 @@ static double near_us(const struct cuts *c, const struct cut_kind *k, int64_t ra
     return isfinite(best) ? best : 0;
 }
 
-/* With any group in front of it or behind it. A profile may know links by the distance of their ends, of
- * which there are too many to ask for. */
+/* The least time to any group in front or behind. A profile may have a link for every
+ * distance, which would be too many to ask for. */
 static double far_us(const struct cuts *c, const struct cut_kind *k, int64_t rank, int d,
                      bool back) {
     const struct space *sp = c->r->ev->space;
@@ -85,9 +84,9 @@ static double far_us(const struct cuts *c, const struct cut_kind *k, int64_t ran
     return isfinite(best) ? best : 0;
 }
 
-/* In nodes that are all alike only the place in its node counts, and whether that is the first
- * node; then what may stand beside it is anything that may stand beside the last or the first
- * such place. */
+/* Returns a rank with equal costs. If all nodes are alike, only the place in the node
+ * counts, and whether it is the first node; the groups beside it are those that may
+ * stand beside the first or the last such place. */
 static int alias_of(const struct cuts *c, int rank, bool back) {
     if (!c->node || rank < c->node)
         return rank;
@@ -112,8 +111,9 @@ static double us_at(struct cuts *c, int kind, enum which which, int d, int rank)
 
 /* ---- stages ------------------------------------------------------------------------------ */
 
-/* The floor of a reader that is not the tensor's first one has the addition of a gradient. In a stage
- * of its own it has the message instead: its floor counts already. */
+/* The lower bound of a reader that is not the tensor's first includes the addition of
+ * a gradient. In a stage of its own it receives a message instead, so the addition is
+ * subtracted. */
 double cuts_take_us(struct cuts *c, int first, int end, int d, int rank) {
     struct cut_walk w = {0};
     double us = 0;
@@ -160,6 +160,8 @@ static int kind_at(struct cuts *c, enum dtype dtype, double elems) {
     return k;
 }
 
+/* Gives equal tensors, by type and size, one number. Parameters and tensors that
+ * nobody reads pass no cut. */
 static void find_kinds(struct cuts *c) {
     const struct graph *g = &c->r->ev->graph;
     const struct model *m = g->b->x.model;
@@ -178,6 +180,7 @@ static void find_kinds(struct cuts *c) {
     }
 }
 
+/* Messages are computed when they are first asked for; additions at once. */
 static void find_costs(struct cuts *c) {
     const struct relaxed *r = c->r;
     c->n_places = c->node && 2 * c->node < r->ev->space->p.devices
@@ -199,7 +202,7 @@ static void find_costs(struct cuts *c) {
 
 /* ---- the path ------------------------------------------------------------------------------ */
 
-/* The longest one, so that most cuts lie between neighbours on it. */
+/* Finds the longest path, so that most cuts lie between neighbours on it. */
 static void find_path(struct cuts *c) {
     const struct structure *st = &c->r->ev->space->blocks.s;
     int n = c->n_ops, last = 0, on = n;
@@ -207,7 +210,8 @@ static void find_path(struct cuts *c) {
     c->strategy = mem_array((size_t)n + 1, sizeof *c->strategy);
     c->next_on = mem_array((size_t)n + 1, sizeof *c->next_on);
     c->last_on = mem_array((size_t)n + 1, sizeof *c->last_on);
-    for (int e = 0; e < st->n_edges; e++) { /* by origin: what is in front is done */
+    /* in order of their origins, so that what is in front is done */
+    for (int e = 0; e < st->n_edges; e++) {
         const struct edge *edge = &st->edges[e];
         for (int i = 0; i < edge->n && edge->tensor >= 0; i++)
             if (length[edge->readers[i]] <= length[edge->origin]) {
@@ -229,7 +233,8 @@ static void find_path(struct cuts *c) {
     free(length);
 }
 
-/* All nodes are alike, with one level of links inside and one between. */
+/* Returns the devices in a node if all nodes are alike, with one kind of link inside
+ * and one between; else 0. */
 static int like_nodes(const struct space *sp) {
     const struct cluster *c = &sp->p.cluster;
     bool like = c->n_groups == 1 && c->n_links <= 1 && c->groups[0].n_links <= 1;

@@ -1,5 +1,5 @@
-/* bound_impl.h - what the relaxations behind bound.h share: the space that is left when one micro-batch
- * and kinds of devices are fixed, and what ops cost in it. */
+/* bound_impl.h - what the relaxations behind bound.h share: the space that is left
+ * when the micro-batch and the kinds of devices are fixed, and the costs of ops in it. */
 #ifndef WEFT_BOUND_IMPL_H
 #define WEFT_BOUND_IMPL_H
 
@@ -8,14 +8,15 @@
 #include <stdlib.h>
 
 enum {
-    BOUND_DEVICES = 1024, /* beyond, lower bounds take longer than a search */
-    MOST_FLIGHTS = 32,    /* numbers of micro-batches in flight */
+    BOUND_DEVICES = 1024, /* beyond, computing lower bounds takes longer than a search */
+    MOST_FLIGHTS = 32,    /* different numbers of micro-batches in flight */
     BYTE_PRICES = 10,
     RATES = 4,
 };
 
-/* Kinds of devices, each with its op_bounds. A group on several kinds counts as one of the kind
- * that its price makes cheapest: on that it takes no more time and memory. */
+/* Kinds of devices, each with its op_bounds. A group on several kinds counts as one on
+ * the kind that is cheapest at the multipliers: on that kind it takes no more time and
+ * memory than it really does. */
 struct classes {
     int n;
     struct {
@@ -25,7 +26,7 @@ struct classes {
     } of[CLUSTER_MAX_GROUPS];
 };
 
-/* A straight line that bounds what a group takes: a + b T. */
+/* A straight line a + b T that bounds what a group can do in time T. */
 struct line {
     double a, b;
 };
@@ -33,22 +34,23 @@ struct line {
 struct relaxed {
     struct evaluate *ev;
     struct classes *classes;
-    double m;      /* micro-batches */
+    double m;      /* number of micro-batches */
     int most_size; /* of a group, in devices; 0: all */
     int64_t micro_batch;
     int groups, chunks;
     int n_sizes, sizes[BOUND_DEVICES],
-        class[BOUND_DEVICES]; /* devices of a group, their class */
+        class[BOUND_DEVICES]; /* [devices of a group] their class */
     int size_of[BOUND_DEVICES +
-                1]; /* by devices of a group: the size as which they count */
-    /* of them, in devices of the first class that do as much */
+                1]; /* [devices of a group] index of the size as which they count */
+    /* [devices of a group] the number of first-class devices that do as much */
     double share[BOUND_DEVICES];
-    double devices; /* all of them, counted so */
+    double devices; /* of the whole job, counted so */
     int n_flights, flights[MOST_FLIGHTS];
     int n_prices;
-    double byte_price[BYTE_PRICES]; /* microseconds */
+    double byte_price[BYTE_PRICES]; /* microseconds per byte */
     int n_ops;
-    int n_stretches; /* stretches of the deduplicated model that stand for several instances of a repeat */
+    /* ranges of the deduplicated model that stand for several instances of a repeat */
+    int n_stretches;
     struct {
         int first, end;
     } * repeated;
@@ -57,15 +59,16 @@ struct relaxed {
     struct place {
         int x, run;
         double times;
-    } * places;         /* [ops of the model + 1] where sums before an op are */
-    double *cost;       /* [size][flight][byte price][op] over a step */
-    double *forward;    /* [size][op] what it computes going forward at least */
-    double *micro;      /* [size][op] of a micro-batch, forward and backward */
+    } * places;      /* [ops of the model + 1] where the sum before an op is found */
+    double *cost;    /* [size][flight][byte price][op] microseconds over a step */
+    double *forward; /* [size][op] the least forward time of a micro-batch */
+    double *micro;   /* [size][op] the least time of a micro-batch, forward and backward */
     struct line *lines; /* [size][flight][byte price * RATES] */
-    double worth;       /* of the whole model */
+    double worth;       /* the sum of the duals over the whole model */
 };
 
-/* Fills all but lines and worth; false where some op can be done on no number of devices. */
+/* Fills everything except lines and worth; false if some op cannot be done on any
+ * number of devices. */
 bool relaxed_make(struct relaxed *r);
 void relaxed_release(struct relaxed *r);
 
@@ -74,18 +77,19 @@ static inline double *costs_at(const struct relaxed *r, int size, int flight, in
            ((int64_t)(size * r->n_flights + flight) * r->n_prices + price) * r->n_ops;
 }
 
-/* The largest number of flights that a group with so many behind it holds at least. */
+/* The index of the largest number of flights that a group with this many groups behind
+ * it holds at least. */
 int flight_at(const struct relaxed *r, int groups_behind);
 
 /* ---- sums over stretches of the whole model ---------------------------------------------- */
 
-/* Of what ops of the deduplicated model have: before each of them; and of one instance of each run that stands for
- * several. */
+/* Sums over ops of the deduplicated model: before each of them, and over one instance
+ * of each repeat that stands for several. */
 struct sums {
     double *until, *instance;
 };
 struct sums sums_make(const struct relaxed *r, const double *of_op);
-/* The same before each op of the whole model, [ops + 1]. */
+/* Writes the same sums before each op of the whole model: [ops + 1]. */
 void sums_write_out(const struct relaxed *r, const double *of_op, double *to);
 static inline void sums_release(struct sums *s) {
     free(s->until);

@@ -1,41 +1,42 @@
-/* Interleaved pipelines: see bound_interleaved.h.
+/* Interleaved pipelines (see bound_interleaved.h).
  *
- * Stage k stands between cuts k and k + 1, on group k modulo their number. It takes what its ops
- * read from in front of it, and gradients of what they give to those behind it: from the stage
- * next to it where it is known that the other end is there, else from any other group; or for
- * nothing, from itself, where as many ops lie between as there are groups. */
+ * Stage k is between cuts k and k + 1, on group k modulo the number of groups. It
+ * receives what its ops read from in front of it, and gradients for what its ops give
+ * to stages behind it. Each comes from the neighbouring stage where the other end is
+ * known to be there; otherwise from any other group, or free of charge from the same
+ * group, if at least as many ops lie between as there are other groups. */
 #include "search/bound/bound_interleaved.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* A tensor that passes a cut, or its gradient: what that takes of a micro-batch, if the stage at the cut has
- * the op at its other end. */
+/* A tensor that passes a cut, or its gradient: the time per micro-batch if the stage
+ * at the cut has the op at the other end. */
 struct passed {
     int op;
     double us;
 };
 struct crossed {
-    int64_t first, end; /* of turns.passed */
+    int64_t first, end; /* indices into turns.passed */
 };
 
 struct turns {
     struct cuts *c;
     const struct relaxed *r;
-    int groups, d,
-        size; /* of so many devices, which count as one of the sizes of relaxed */
-    /* Groups that are told apart by how they stand: the first ones; two that differ in more than that by
-     * as many are on other nodes. */
+    int groups, d, size; /* devices of a group; the index of the size as which they count */
+    /* Groups are distinguished only up to this number: two that differ by more than a
+     * multiple of it are on different nodes in the same way. */
     int period;
     struct cut_costs {
         double take_near, take_any, back_near, back_any;
-    } * costs; /* [period + 1][kinds]; the last: between the last group and the first */
-    /* [period + 1][n_ops + 1] what passes a cut in front of an op; in one list. */
+        /* [period + 1][kinds]; the last row is between the last group and the first */
+    } * costs;
+    /* [n_ops + 1] what passes a cut in front of an op, as ranges of one list */
     struct crossed *taken, *back_over;
     ARR(struct passed) passed;
-    /* [n_ops + 1] by ops of the model, of all ops before. */
+    /* [n_ops + 1] prefix sums over the ops of the model */
     double *work, *forward, *micro;
-    bool back; /* the way back counts, and the end of the step does not */
+    bool back; /* The way back counts, and the end of the step does not. */
 };
 
 /* ---- cuts -------------------------------------------------------------------------------- */
@@ -73,19 +74,20 @@ static void find_costs(struct turns *t) {
     }
 }
 
-/* Of the groups at cut k. */
+/* Returns the row of costs for the two groups at cut k. */
 static int class_of(const struct turns *t, int k) {
     int from = (k - 1) % t->groups;
     return from == t->groups - 1 ? t->period : from % t->period;
 }
 
-/* With so many ops between: as many as there are other groups may be all that those have. */
+/* The time of a message with this many ops between its ends: if these may fill all
+ * other groups, it may come from the same group free of charge. */
 static double at_distance(const struct turns *t, int between, double near_us,
                           double any_us) {
     return !between ? near_us : between < t->groups - 1 ? any_us : 0;
 }
 
-/* What the longest stage behind the cut takes over it. */
+/* What the longest possible stage behind the cut receives over it. */
 static struct crossed find_taken(struct turns *t, const struct cut_costs *costs, int cut) {
     struct crossed out = {.first = t->passed.n};
     struct cut_walk w = {0};
@@ -99,7 +101,7 @@ static struct crossed find_taken(struct turns *t, const struct cut_costs *costs,
     return out;
 }
 
-/* What the longest stage in front of the cut gets back over it. */
+/* The gradients that the longest possible stage in front of the cut receives over it. */
 static struct crossed find_back(struct turns *t, const struct cut_costs *costs, int cut) {
     struct crossed out = {.first = t->passed.n};
     struct cut_walk w = {0};
@@ -125,7 +127,7 @@ static void find_passed(struct turns *t) {
         }
 }
 
-/* Of a stage of ops first .. end-1. */
+/* The part of this that a stage of ops first .. end-1 receives. */
 static inline double passed_us(const struct turns *t, const struct crossed *x, int first,
                                int end) {
     double us = 0;
@@ -137,9 +139,10 @@ static inline double passed_us(const struct turns *t, const struct crossed *x, i
 
 /* ---- all groups together ------------------------------------------------------------------- */
 
-/* The first groups' stages stand in the way of the groups behind them: these begin when the first
- * micro-batch's path has come through, but for what stands in front of it there, and the last one has to
- * go back. In all groups together: */
+/* The first stages delay the groups behind them, which begin when the first
+ * micro-batch's path has come through, except for what stands in front of it there,
+ * and the last micro-batch has to go back. Returns the delay that stage k adds for all
+ * groups together. */
 static double strategy_us(const struct turns *t, int k, int first, int end) {
     const struct cuts *c = t->c;
     int from = c->next_on[first] < end ? c->next_on[first] : end, to = c->last_on[end] + 1;
@@ -151,7 +154,8 @@ static double strategy_us(const struct turns *t, int k, int first, int end) {
            (t->back ? 2 : 1) * (t->work[from] - t->work[first]) / t->r->m;
 }
 
-/* Of stage k, for each end the least with those in front of it, where none takes longer than that. */
+/* Adds stage k: for each end, the least time of it and those in front of it, if none
+ * takes longer than the limit. */
 static void add_stage(const struct turns *t, int k, double limit_us, const double *before,
                       double *after) {
     int n = t->c->n_ops, last = 2 * t->groups - 1;
@@ -174,8 +178,8 @@ static void add_stage(const struct turns *t, int k, double limit_us, const doubl
         }
 }
 
-/* The least that passes all cuts, with the ways there and back, if no stage takes longer than
- * that; INFINITY where one has to. */
+/* The least time of receiving over all cuts, with the paths there and back, if no
+ * stage takes longer than the limit; INFINITY if one has to. */
 static double passing_us(const struct turns *t, double limit_us) {
     int n = t->c->n_ops;
     double *rows = mem_array(2 * (size_t)n + 2, sizeof *rows);
@@ -193,7 +197,7 @@ static double passing_us(const struct turns *t, double limit_us) {
     return all;
 }
 
-/* Of all ops on groups of this size, with what the price of bytes says of their memory. */
+/* All ops on groups of this size, with memory charged by prices of bytes. */
 static double all_us(const struct turns *t) {
     const struct relaxed *r = t->r;
     double most = 0;
@@ -206,7 +210,7 @@ static double all_us(const struct turns *t) {
     return most;
 }
 
-/* A group's even share, when no stage takes longer than that. */
+/* A group's even share, if no stage takes longer than the limit. */
 static double share_us(struct turns *t, double all, double limit_us) {
     t->back = false;
     double us = (all + passing_us(t, limit_us)) / t->groups;
@@ -215,9 +219,11 @@ static double share_us(struct turns *t, double all, double limit_us) {
     return us >= limit_us ? us : fmax(us, (micro + passing_us(t, limit_us)) / t->groups);
 }
 
+/* The bound with this number of groups, found by bisection over the limit of a stage. */
 static double groups_raise(struct turns *t, double us, double enough_us) {
     enum { STEPS = 4 };
-    static const double MOST_WORK = 1e6; /* stages that there may be, about */
+    /* pairs of ops at which stages may begin and end; more take over a second */
+    static const double MOST_WORK = 1e6;
     double all = all_us(t), n = t->c->n_ops;
     if (!isfinite(all))
         return INFINITY;
@@ -233,7 +239,8 @@ static double groups_raise(struct turns *t, double us, double enough_us) {
     sums_write_out(t->r, costs_at(t->r, t->size, 0, 0), t->work);
     sums_write_out(t->r, t->r->forward + of, t->forward);
     sums_write_out(t->r, t->r->micro + of, t->micro);
-    /* With more time for each stage less passes: somewhere in between they meet. */
+    /* The more time a stage may take, the less has to pass; the bound is where both
+     * meet. */
     double high = enough_us;
     if (isfinite(high) && share_us(t, all, high) >= high)
         us = high;
@@ -248,6 +255,8 @@ static double groups_raise(struct turns *t, double us, double enough_us) {
     return us;
 }
 
+/* Takes the least bound over all numbers of groups that divide the devices and the
+ * micro-batches. */
 double interleaved_raise(struct cuts *c, int devices, double us, double enough_us) {
     const struct relaxed *r = c->r;
     double best = enough_us;

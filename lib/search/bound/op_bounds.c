@@ -1,4 +1,4 @@
-/* Floors: see op_bounds.h. */
+/* Lower bounds of ops (see op_bounds.h). */
 #include "search/bound/op_bounds_impl.h"
 
 #include "search/evaluate/front.h"
@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Compiles each op once on one device, to find its traits. */
 struct op_bounds *op_bounds_make(struct evaluate *ev, const struct device_class *class) {
     struct op_bounds *f = mem_alloc(sizeof *f);
     size_t n = (size_t)ev->space->blocks.x.model->n_ops;
@@ -18,7 +19,7 @@ struct op_bounds *op_bounds_make(struct evaluate *ev, const struct device_class 
     op_bound_find_places(f);
     for (int i = 0; i < (int)n; i++)
         op_bound_find_traits(f, i);
-    /* So that the graph knows what the norm takes. */
+    /* Compiling any op with parameters tells the graph what the gradient norm takes. */
     struct setting one = {.devices = 1,
                           .micro_batch = ev->space->p.micro[ev->space->p.n_micro - 1]};
     for (int i = 0; i < (int)n && ev->graph.norm_us <= 0; i++)
@@ -44,16 +45,17 @@ void op_bounds_free(struct op_bounds *f) {
     free(f);
 }
 
-/* ---- ways -------------------------------------------------------------------------------- */
+/* ---- strategies -------------------------------------------------------------------------------- */
 
-/* An op on a mesh. What no micro-batch changes is found once for all of them. */
+/* An op on a mesh. What does not depend on the micro-batch is computed once for all of
+ * them. */
 struct spot {
     struct op_bounds *f;
     int op, devices;
     struct mesh mesh;
-    unsigned near; /* its axes within nodes */
+    unsigned intra_node; /* bits of the axes that lie within nodes */
     int64_t micro_batch;
-    struct found { /* with this one */
+    struct found { /* with the current micro-batch */
         double added_us;
         ARR(struct op_bound_strategy) strategies;
         double least_forward_us;
@@ -64,13 +66,13 @@ static struct extents sizes_of(const struct spot *at, const struct shape *shape)
     return model_extents(at->f->ev->space->blocks.x.model, shape, at->micro_batch);
 }
 
-/* A tensor under a layout, of which each device has one of so many shards: what comes out as parts is
- * summed over the others. */
+/* A tensor under a layout: each device has one of `shards` parts. Partial sums are
+ * reduced over the other devices. */
 struct split {
     int tensor;
     int64_t shards;
     struct reach summed;
-    double times; /* so much of the sum is the op's */
+    double times; /* the share of the sum that this op is charged */
 };
 
 static int64_t elements_of(const struct spot *at, const struct split *x) {
@@ -85,11 +87,11 @@ static bool find_sum(const struct spot *at, int tensor, const struct axis_map *m
     unsigned axes = placement_axes(&at->mesh, p, PLACE_PARTIAL);
     *out = (struct split){tensor,
                           mesh_group_size(&at->mesh, placement_sharded_axes(&at->mesh, p)),
-                          reach_of(&at->mesh, at->near, axes), times};
+                          reach_of(&at->mesh, at->intra_node, axes), times};
     return axes && !at->f->pinned;
 }
 
-/* What comes out as parts of a sum; returns how many there are. */
+/* Lists the tensors that come out as partial sums; returns how many. */
 static int find_sums(const struct spot *at, const struct layout *l,
                      struct split out[2 * KIND_MAX_SLOTS]) {
     const struct model *m = at->f->ev->space->blocks.x.model;
@@ -115,7 +117,8 @@ static double sums_us(const struct spot *at, const struct split *sums, int n) {
     return us;
 }
 
-/* Contributions to one gradient are added up one by one: each reader but the first costs an addition. */
+/* Gradients from several readers are added up one by one: each reader but the first is
+ * charged one addition. */
 static double additions_us(const struct spot *at) {
     const struct graph *g = &at->f->ev->graph;
     const struct model_op *o = &g->b->x.model->ops[at->op];
@@ -134,14 +137,15 @@ static double additions_us(const struct spot *at) {
     return us;
 }
 
-/* Elements of a parameter as ops want it, as ZeRO leaves them to a device; over how many it is
- * summed, and shared. */
+/* Elements of a parameter on a device: `whole` as ops need it, `share` as ZeRO leaves
+ * it; over how many devices it is summed and sharded. */
 struct held {
     double whole, share;
     struct reach summed, scattered,
-        spread; /* scattered: of those over which it is summed */
+        spread; /* of those over which it is summed, the ones over which it is scattered */
 };
 
+/* The parameter in this slot of the op, under a layout. */
 static struct held held_of(const struct spot *at, int slot, const struct layout *l) {
     const struct model *m = at->f->ev->space->blocks.x.model;
     const struct model_op *o = &m->ops[at->op];
@@ -154,13 +158,13 @@ static struct held held_of(const struct spot *at, int slot, const struct layout 
     unsigned summed = placement_axes(&at->mesh, parts, PLACE_PARTIAL);
     unsigned rest = placement_axes(&at->mesh, share, PLACE_REPLICATE);
     unsigned same = placement_axes(&at->mesh, p, PLACE_REPLICATE);
-    h.summed = reach_of(&at->mesh, at->near, summed);
-    h.scattered = reach_of(&at->mesh, at->near, summed & ~rest);
-    h.spread = reach_of(&at->mesh, at->near, same & ~rest);
+    h.summed = reach_of(&at->mesh, at->intra_node, summed);
+    h.scattered = reach_of(&at->mesh, at->intra_node, summed & ~rest);
+    h.spread = reach_of(&at->mesh, at->intra_node, same & ~rest);
     return h;
 }
 
-/* The optimizer's work on so many elements. */
+/* The optimizer's time for this many elements. */
 static double descend_us(const struct spot *at, double elems) {
     struct graph *g = &at->f->ev->graph;
     struct stage_program sp = {.stage = 0, .mesh = &g->stages[0].mesh};
@@ -172,12 +176,14 @@ static double descend_us(const struct spot *at, double elems) {
     return op_bound_own_us(at->f, &sp, &ins, at->devices, &missing);
 }
 
-/* A parameter's part of an op: its time, and bytes. */
+/* The time and bytes of an op's parameter. */
 struct param_cost {
     double us, step_us, fixed;
 };
 enum { ZERO_LEVELS = ZERO_PARAMETERS + 1 };
 
+/* The least costs of a parameter with a level of ZeRO. With pins, which may change
+ * reductions and memory, only the optimizer's time is certain. */
 static struct param_cost share_of(struct spot *at, const struct held *h, int zero) {
     const struct space *sp = at->f->ev->space;
     enum dtype dtype = sp->p.dtype;
@@ -190,14 +196,15 @@ static struct param_cost share_of(struct spot *at, const struct held *h, int zer
     struct param_cost out = {.step_us = descend_us(at, updated)};
     if (at->f->pinned)
         return out;
-    if (!sp->p.offload) /* hosts have room */
+    if (!sp->p.offload) /* hosts have room for it */
         out.fixed = narrow * held + wide * (gradient + states * updated);
     if (zero < ZERO_OPTIMIZER || reach_size(h->spread) == 1) {
         if (!sp->hides)
             out.step_us += op_bound_gradient_us(at->f, at->devices, h->summed, h->whole);
         return out;
     }
-    /* With overlap gradients are summed, and parameters gathered, while others compute. */
+    /* With overlap, gradients are reduced and parameters gathered while other ops
+     * compute. */
     if (!sp->hides || zero < ZERO_PARAMETERS)
         *(zero >= ZERO_PARAMETERS ? &out.us : &out.step_us) +=
             op_bound_steps_us(at->f, at->devices, h->spread, I_all_gather, dtype, h->whole);
@@ -210,7 +217,7 @@ static struct param_cost share_of(struct spot *at, const struct held *h, int zer
     return out;
 }
 
-/* By level of ZeRO. */
+/* Returns the costs by level of ZeRO; equal parameters share them. */
 static const struct param_cost *shares_of(struct spot *at, const struct held *h) {
     uint64_t key = memo_mix(memo_mix(1, (uint64_t)at->devices), (uint64_t)h->whole);
     key = memo_mix(key, (uint64_t)h->share);
@@ -221,14 +228,14 @@ static const struct param_cost *shares_of(struct spot *at, const struct held *h)
     void **slot = memo_slot(&at->f->shares, key);
     if (!*slot) {
         struct param_cost *out = mem_array(ZERO_LEVELS, sizeof *out);
-        *slot = out; /* nothing else is asked for here meanwhile */
+        *slot = out; /* nothing else is looked up in this memo meanwhile */
         for (int zero = 0; zero < space_zero_levels(at->f->ev->space); zero++)
             out[zero] = share_of(at, h, zero);
     }
     return *slot;
 }
 
-/* Of the parameters that the op has for itself, by level of ZeRO. */
+/* Sums the costs of the parameters that belong to this op alone, by level of ZeRO. */
 static void add_params(struct spot *at, const struct layout *l, int levels,
                        struct param_cost to[ZERO_LEVELS]) {
     const struct model *m = at->f->ev->space->blocks.x.model;
@@ -247,7 +254,7 @@ static void add_params(struct spot *at, const struct layout *l, int levels,
     }
 }
 
-/* What it keeps of operands; the split of others is not set. */
+/* Finds how the kept operands are split; those of other operands are not set. */
 static void find_kept(const struct spot *at, const struct layout *l,
                       struct split out[KIND_MAX_SLOTS]) {
     const struct model_op *o = &at->f->ev->space->blocks.x.model->ops[at->op];
@@ -261,6 +268,8 @@ static void find_kept(const struct spot *at, const struct layout *l,
     }
 }
 
+/* The bytes that the op keeps for its backward pass. With pins or offloading nothing
+ * is certain. */
 static void add_kept(const struct spot *at, const struct split *kept,
                      const struct local *local, struct op_bound_strategy *to) {
     const struct graph *g = &at->f->ev->graph;
@@ -272,7 +281,8 @@ static void add_kept(const struct spot *at, const struct split *kept,
         if (!(at->f->traits[at->op].counts >> k & 1))
             continue;
         double elems = (double)elements_of(at, &kept[k]);
-        if (space_may_regather(at->f->ev->space)) /* then it may be kept in shards */
+        /* it may be kept in shards and gathered again */
+        if (space_may_regather(at->f->ev->space))
             elems = fmin(elems, elems * (double)kept[k].shards / at->devices);
         to->kept[k] = elems * (double)dtype_size(plan_tensor_dtype(&g->plan, o->in[k]));
     }
@@ -287,7 +297,7 @@ static bool no_worse(const struct op_bound_strategy *a, const struct op_bound_st
     return true;
 }
 
-/* Into how many parts the batch is split. */
+/* Returns into how many parts the batch is split. */
 static int64_t batch_parts(const struct spot *at, const struct layout *l) {
     const struct model *m = at->f->ev->space->blocks.x.model;
     int k = op_space_find(&m->ops[at->op].space, m->batch);
@@ -307,8 +317,8 @@ static bool is_legal(const struct spot *at, const struct layout *l) {
     return layout_check(m, &m->ops[at->op], &at->mesh, l, at->micro_batch, NULL) == 0;
 }
 
-/* With some micro-batch; axes that are not laid out yet split nothing. The batch apart all are
- * legal with the same. */
+/* May the layout be legal with some micro-batch? Axes that are not laid out yet split
+ * nothing. Apart from the batch, the same layouts are legal with all of them. */
 static bool may_be_legal(struct spot *at, const struct layout *l) {
     const struct search_problem *p = &at->f->ev->space->p;
     int64_t parts = batch_parts(at, l);
@@ -320,13 +330,14 @@ static bool may_be_legal(struct spot *at, const struct layout *l) {
     return false;
 }
 
-/* What of a layout is the same with every micro-batch. */
+/* The part of a layout's costs that is the same for every micro-batch. */
 struct laid_out {
     int levels, n_sums;
     struct param_cost params[ZERO_LEVELS];
     struct split sums[2 * KIND_MAX_SLOTS], kept[KIND_MAX_SLOTS];
 };
 
+/* Adds the layout with every level of ZeRO, unless others are better in everything. */
 static void add_strategies(struct spot *at, const struct layout *l,
                            const struct laid_out *x) {
     const struct local *local =
@@ -347,7 +358,7 @@ static void add_strategies(struct spot *at, const struct layout *l,
     }
 }
 
-/* With all micro-batches. */
+/* Adds a layout with all micro-batches. */
 static void add_layout(struct spot *at, const struct layout *l) {
     const struct space *sp = at->f->ev->space;
     const struct model_op *o = &sp->blocks.x.model->ops[at->op];
@@ -364,8 +375,8 @@ static void add_layout(struct spot *at, const struct layout *l) {
     }
 }
 
-/* Equal axes next to each other: dims in one order only. When time is up some are left out: then there
- * is no bound. */
+/* Tries all layouts of the axes from this one on. Neighbouring axes of equal size take
+ * dims in one order only. When time is up, some are left out; then there is no bound. */
 static void add_layouts(struct spot *at, struct layout *l, int axis) {
     const struct op_space *space = &at->f->ev->space->blocks.x.model->ops[at->op].space;
     if (axis == at->mesh.n_axes) {
@@ -374,7 +385,7 @@ static void add_layouts(struct spot *at, struct layout *l, int axis) {
         return;
     }
     bool same = axis > 0 && at->mesh.size[axis] == at->mesh.size[axis - 1] &&
-                !((at->near >> axis ^ at->near >> (axis - 1)) & 1);
+                !((at->intra_node >> axis ^ at->intra_node >> (axis - 1)) & 1);
     for (int d = same ? l->dim[axis - 1] : PLACE_NONE; d < space->n; d++) {
         l->dim[axis] = (int8_t)d;
         if (d < 0 || (role_splits(space->role[d]) && may_be_legal(at, l)))
@@ -392,6 +403,8 @@ static uint64_t spot_hash(const struct op_bounds *f, int op, int devices) {
     return memo_mix(h, (uint64_t)devices);
 }
 
+/* Finds the strategies of an op on all meshes with this many devices, for all
+ * micro-batches. */
 static void find_strategies(struct spot *at) {
     struct mesh meshes[2];
     struct layout l;
@@ -403,14 +416,14 @@ static void find_strategies(struct spot *at) {
     }
     for (int i = op_bound_meshes(at->devices, meshes) - 1; i >= 0; i--) {
         at->mesh = meshes[i];
-        at->near = op_bound_intra_node_axes(at->f, &at->mesh);
-        /* Where no axes are told apart one mesh has all there is. */
-        if (i == 0 || at->near + 1 != 1u << at->mesh.n_axes)
+        at->intra_node = op_bound_intra_node_axes(at->f, &at->mesh);
+        /* If no axes differ in their links, one mesh has all layouts. */
+        if (i == 0 || at->intra_node + 1 != 1u << at->mesh.n_axes)
             add_layouts(at, &l, 0);
     }
 }
 
-/* By micro-batch of the problem; n is -1 behind the last. */
+/* Returns an array by micro-batch of the problem; its last entry has n = -1. */
 static const struct strategies *strategies_of(struct op_bounds *f, int op, int devices) {
     void **slot = memo_slot(&f->strategies, spot_hash(f, op, devices));
     if (!*slot) {
@@ -460,7 +473,8 @@ double op_bound_least(const struct op_bound *o, double micro_batches, double in_
     return least;
 }
 
-/* How often p divides all dims together: no op is split further by it. */
+/* Returns how often p divides any dim that ops can be split on: no op can be split
+ * further by it. */
 static int divides(const struct model *m, int64_t micro_batch, int p) {
     int times = 0;
     for (int d = 0; d < m->n_dims; d++)

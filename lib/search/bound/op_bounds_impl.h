@@ -1,5 +1,6 @@
-/* floors_impl.h - what the parts of op_bounds.h share: prices of instructions where links are best
- * (floors_links.c), what an op does alone (floors_ops.c), and its ways (op_bounds.c). */
+/* op_bounds_impl.h - what the parts of op_bounds.h share: prices of instructions where
+ * links are best (op_bounds_links.c), the costs of an op alone (op_bounds_ops.c), and
+ * its strategies (op_bounds.c). */
 #ifndef WEFT_OP_BOUNDS_IMPL_H
 #define WEFT_OP_BOUNDS_IMPL_H
 
@@ -7,28 +8,31 @@
 
 enum { MOST_FIRST = 512 };
 
-/* What of an op alone depends on its local sizes only. */
+/* The costs of an op alone that depend on its local sizes only. */
 struct local {
     double forward_us, backward_us;
-    double own; /* bytes that it keeps beside its operands */
+    double own; /* bytes that it keeps besides its operands */
     bool missing;
 };
 
-/* What no layout changes. */
+/* Facts of an op that do not depend on layouts. */
 struct trait {
     bool looked;
-    unsigned keeps;  /* operands, as bits, */
-    bool keeps_own;  /* and results */
-    unsigned counts; /* of the operands that it keeps: those that no op before it counts */
-    int maker[OP_BOUND_ITEMS]; /* op that made what it keeps; -1: it cannot be made again */
-    int shares[OP_BOUND_ITEMS]; /* among so many the price of making it again is shared */
+    unsigned keeps; /* operands that it keeps, as bits, */
+    bool keeps_own; /* and results */
+    /* of the operands that it keeps, those that no op before it is charged for */
+    unsigned counts;
+    /* the op that made what it keeps; -1: it cannot be computed again */
+    int maker[OP_BOUND_ITEMS];
+    /* the cost of computing it again is shared among this many */
+    int shares[OP_BOUND_ITEMS];
     double readers[KIND_MAX_SLOTS]; /* uses of an operand's tensor in the whole model */
-    unsigned gives;                 /* operands, as bits: those that it gives a gradient, */
-    unsigned later;                 /* and those whose tensor an op before it reads, too */
-    bool read[KIND_MAX_SLOTS];      /* results that an op reads */
+    unsigned gives;                 /* operands that it gives a gradient, as bits, */
+    unsigned later;            /* and those whose tensor is read by an op before it, too */
+    bool read[KIND_MAX_SLOTS]; /* results that some op reads */
 };
 
-/* The ways of all ops that are alike in this, with one micro-batch. */
+/* The strategies of all ops that are equal in this respect, with one micro-batch. */
 struct strategies {
     int n;
     struct op_bound_strategy *p;
@@ -40,15 +44,15 @@ struct op_bounds {
     struct trait *traits; /* [ops of the deduplicated model] */
     struct memo locals, sums, shares, strategies;
     struct layout *at; /* [nodes] scratch */
-    bool pinned;       /* what pins do to communication and memory is not looked into */
+    bool pinned; /* the effects of pins on communication and memory are not looked into */
     int n_first, first[MOST_FIRST];
     struct device_class class; /* end 0: all devices */
 };
 
-/* ---- prices (floors_links.c) -------------------------------------------------------------- */
+/* ---- prices (op_bounds_links.c) -------------------------------------------------------------- */
 
-/* How many devices take part in a collective: as axes within nodes have it, and as those that lead to
- * other nodes do. */
+/* The devices that take part in a collective: along axes within nodes, and along axes
+ * that lead to other nodes. */
 struct reach {
     int near, far;
 };
@@ -62,33 +66,36 @@ static inline struct reach reach_of(const struct mesh *mesh, unsigned near, unsi
                           mesh_group_size(mesh, axes & ~near)};
 }
 
-/* Finds the ranks on which stages may begin, as far as costs depend on them. */
+/* Finds the first ranks of groups that costs can tell apart. */
 void op_bound_find_places(struct op_bounds *f);
-/* What is computed on each device alone: the slowest kind that a group touches decides. */
+/* The time of an instruction on each device alone; a group is as slow as its slowest
+ * kind of device. */
 double op_bound_own_us(struct op_bounds *f, const struct stage_program *sp,
                        const struct instr *ins, int devices, bool *missing);
-/* Axes along which groups may lie within a node. */
+/* Returns the axes, as bits, along which groups may lie within a node. */
 unsigned op_bound_intra_node_axes(const struct op_bounds *f, const struct mesh *mesh);
 /* The meshes that a stage may have; returns how many. */
 int op_bound_meshes(int devices, struct mesh meshes[2]);
-/* A sum is scattered, or shards gathered, over such groups: at once, or over some axes and then over the
- * others. */
+/* The time of scattering a sum or gathering shards over such groups: in one
+ * collective, or over some axes first and then over the others. */
 double op_bound_steps_us(struct op_bounds *f, int devices, struct reach g, enum opcode code,
                          enum dtype dtype, double elems);
-/* Parts of a sum become shards, or the whole. */
+/* The time in which partial sums become shards, or the whole tensor, whichever is
+ * less. */
 double op_bound_sum_us(struct op_bounds *f, int devices, struct reach g, enum dtype dtype,
                        double elems);
-/* A gradient's part of those that are summed in one go. */
+/* A gradient's share of the collective that reduces several at once. */
 double op_bound_gradient_us(struct op_bounds *f, int devices, struct reach g, double elems);
 
-/* ---- ops (floors_ops.c) ------------------------------------------------------------------- */
+/* ---- ops (op_bounds_ops.c) ------------------------------------------------------------------- */
 
-/* The first of its operands that is this tensor, or -1. */
+/* Returns the first operand that is this tensor, or -1. */
 int op_bound_operand(const struct model_op *o, int tensor);
 const struct local *op_bound_local(struct op_bounds *f, int op, const struct mesh *mesh,
                                    const struct layout *l, int64_t micro_batch,
                                    int devices);
-/* Finds the traits of an op; then who counts what is kept. */
+/* Finds the traits of an op; and, once all ops have theirs, which op is charged for
+ * what is kept. */
 void op_bound_find_traits(struct op_bounds *f, int op);
 void op_bound_share_kept(struct op_bounds *f);
 

@@ -1,4 +1,5 @@
-/* Floors: what instructions take at least, wherever groups of so many devices stand. */
+/* Lower bounds: the least time of instructions, wherever groups of this many devices
+ * stand. */
 #include "search/bound/op_bounds_impl.h"
 
 #include <math.h>
@@ -14,9 +15,9 @@ static void add_first(struct op_bounds *f, int64_t rank) {
         f->first[f->n_first++] = (int)rank;
 }
 
-/* Where stages may stand, as far as it matters: at the bounds of groups of equal devices; all
- * places in and between the first two nodes and in the last one of each group if a link between nodes is
- * faster than one inside. */
+/* The first ranks that matter: the bounds of groups of equal devices; and, if a link
+ * between nodes is faster than one inside a node, also all ranks in and between the
+ * first two nodes and in the last node of each group. */
 void op_bound_find_places(struct op_bounds *f) {
     const struct cluster *c = &f->ev->space->p.cluster;
     double inside = INFINITY, between = 0;
@@ -36,7 +37,7 @@ void op_bound_find_places(struct op_bounds *f) {
     }
 }
 
-/* On so many devices from a rank on; INFINITY where the profile lacks it. */
+/* The time on this many devices from a rank on; INFINITY if the profile lacks it. */
 static double us_at(struct op_bounds *f, const struct stage_program *sp,
                     const struct instr *ins, int devices, int first) {
     struct graph *g = &f->ev->graph;
@@ -49,7 +50,7 @@ static double us_at(struct op_bounds *f, const struct stage_program *sp,
     return known ? us : INFINITY;
 }
 
-/* Of an instruction on so many devices, where they stand best. */
+/* The time of an instruction on this many devices, where that is least. */
 static double best_us(struct op_bounds *f, const struct stage_program *sp,
                       const struct instr *ins, int devices, bool *missing) {
     double best = INFINITY;
@@ -59,7 +60,8 @@ static double best_us(struct op_bounds *f, const struct stage_program *sp,
     return isfinite(best) ? best : 0;
 }
 
-/* What is computed on each device alone: the slowest kind that a group touches decides. */
+/* The time of what every device computes alone; a group is as slow as its slowest kind
+ * of device. */
 double op_bound_own_us(struct op_bounds *f, const struct stage_program *sp,
                        const struct instr *ins, int devices, bool *missing) {
     if (devices > f->class.end - f->class.first)
@@ -69,14 +71,14 @@ double op_bound_own_us(struct op_bounds *f, const struct stage_program *sp,
     return isfinite(us) ? us : 0;
 }
 
-/* Rounded down, so that few are asked for: to 1 part in 16. */
+/* Rounds down to 1 part in 16, so that fewer different sizes are asked for. */
 static int64_t rounded(double elems) {
     int e;
     double x = frexp(elems, &e);
     return e > 5 ? (int64_t)ldexp(floor(x * 32), e - 5) : (int64_t)elems;
 }
 
-/* A collective over these axes of the mesh; 0 where the profile lacks it. */
+/* The time of a collective over these axes of the mesh; 0 if the profile lacks it. */
 static double collective_us(struct op_bounds *f, const struct mesh *mesh, unsigned axes,
                             enum opcode code, enum dtype dtype, int64_t elems) {
     struct graph *g = &f->ev->graph;
@@ -91,7 +93,8 @@ static double collective_us(struct op_bounds *f, const struct mesh *mesh, unsign
     return best_us(f, &sp, &ins, devices, &missing);
 }
 
-/* On many devices all of them are taken for such, to keep layouts few. */
+/* On many devices every axis may be within a node, to keep the number of layouts
+ * small. */
 unsigned op_bound_intra_node_axes(const struct op_bounds *f, const struct mesh *mesh) {
     const struct cluster *c = &f->ev->space->p.cluster;
     int64_t node = 0, reach = 1;
@@ -113,14 +116,13 @@ static uint64_t reach_hash(int what, int devices, struct reach g, enum opcode co
     return memo_mix(h, (uint64_t)elems);
 }
 
-/* Those that a stage may have; returns how many. */
 int op_bound_meshes(int devices, struct mesh meshes[2]) {
     stage_mesh_descending(devices, &meshes[0]);
     stage_mesh_ascending(devices, &meshes[1]);
     return search_mesh_has_orders(devices) ? 2 : 1;
 }
 
-/* Of this kind, over any axes that make such a group. */
+/* The least time of this collective over any axes that make such a group. */
 static double group_us(struct op_bounds *f, int devices, struct reach g, enum opcode code,
                        enum dtype dtype, double elems) {
     if (reach_size(g) == 1)
@@ -144,8 +146,8 @@ static double group_us(struct op_bounds *f, int devices, struct reach g, enum op
     return *(double *)*slot;
 }
 
-/* A sum is scattered, or shards gathered, over such groups: at once, or over some axes and then over the
- * others. */
+/* Scatters a sum, or gathers shards, over such groups: in one collective, or over some
+ * axes first and then over the others. */
 double op_bound_steps_us(struct op_bounds *f, int devices, struct reach g, enum opcode code,
                          enum dtype dtype, double elems) {
     if (reach_size(g) == 1)
@@ -171,15 +173,15 @@ double op_bound_steps_us(struct op_bounds *f, int devices, struct reach g, enum 
     return best;
 }
 
-/* Parts of a sum become shards, or the whole. */
+/* Partial sums become shards, or the whole tensor. */
 double op_bound_sum_us(struct op_bounds *f, int devices, struct reach g, enum dtype dtype,
                        double elems) {
     return fmin(op_bound_steps_us(f, devices, g, I_reduce_scatter, dtype, elems),
                 op_bound_steps_us(f, devices, g, I_all_reduce, dtype, elems));
 }
 
-/* All gradients that are summed over the same devices go in one collective: what one of them adds is
- * the least that an element takes in any number of them. */
+/* All gradients that are reduced over the same devices share one collective. One
+ * gradient is charged the least that an element takes in any number of them. */
 double op_bound_gradient_us(struct op_bounds *f, int devices, struct reach g,
                             double elems) {
     if (reach_size(g) == 1)
@@ -203,7 +205,7 @@ double op_bound_gradient_us(struct op_bounds *f, int devices, struct reach g,
 
 /* ---- gradients of several readers ----------------------------------------------------------- */
 
-/* What it takes to bring so many bytes to another device, where that is fastest: in or between the
+/* The least time of bringing this many bytes to another device: within or between the
  * first two nodes of each kind, or between kinds. */
 static double message_us(struct op_bounds *f, int64_t bytes) {
     const struct cluster *c = &f->ev->space->p.cluster;
@@ -222,8 +224,8 @@ static double message_us(struct op_bounds *f, int64_t bytes) {
     return best;
 }
 
-/* On the least that a device may have of the tensor; or having taken the tensor from another
- * stage, whose work adding is then. */
+/* Adding takes place on the smallest part of the tensor that a device may have; or the
+ * reader's stage has received the tensor and adds there. */
 double op_bounds_addition_us(struct op_bounds *f, int devices, enum dtype dtype,
                              double elems) {
     struct graph *g = &f->ev->graph;

@@ -1,4 +1,4 @@
-/* Floors: what an op alone does wherever it stands, and what it keeps. */
+/* Lower bounds: what an op does wherever it stands, and what it keeps. */
 #include "search/bound/op_bounds_impl.h"
 
 #include <math.h>
@@ -7,7 +7,8 @@
 
 /* ---- one op alone ------------------------------------------------------------------------ */
 
-/* Not what brings a value into another placement, or adds up gradients of several readers. */
+/* Is it an instruction of the op itself, and not one that converts a placement or adds
+ * up gradients of several readers? */
 static bool is_its_own(const struct model_op *o, const struct instr *ins) {
     enum key_kind key = opcode_key(ins->code);
     return (key == KEY_SHAPE || key == KEY_CURVE) && ins->code != I_copy &&
@@ -25,8 +26,10 @@ static bool is_kept(const struct stage_program *sp, int buffer) {
     return buffer >= 0 && sp->buffers[buffer].mem == MEM_activations;
 }
 
-static void look(struct op_bounds *f, const struct stage_program *sp, int op, int devices,
-                 struct trait *t, struct local *out) {
+/* Reads the time and kept bytes of an op off the program of a stage that has only this
+ * op. */
+static void read_program(struct op_bounds *f, const struct stage_program *sp, int op,
+                         int devices, struct trait *t, struct local *out) {
     const struct model_op *o = &f->ev->space->blocks.x.model->ops[op];
     *out = (struct local){0};
     for (int p = 0; p < POOL_COUNT; p++)
@@ -49,7 +52,7 @@ static void look(struct op_bounds *f, const struct stage_program *sp, int op, in
     }
 }
 
-/* Local sizes, and whether what is not simply parallel is split. */
+/* Hashes the local sizes, and how far dims that are not parallel are split. */
 static uint64_t local_hash(const struct op_bounds *f, int op, const struct mesh *mesh,
                            const struct layout *l, int64_t micro_batch) {
     const struct blocks *g = &f->ev->space->blocks;
@@ -60,13 +63,15 @@ static uint64_t local_hash(const struct op_bounds *f, int op, const struct mesh 
         int64_t size = layout_size(mesh, l, k, n);
         bool split = space->role[k] != ROLE_parallel && size < n;
         h = memo_mix(h, (uint64_t)size << 1 | split);
-        /* How far axes divide what has one element for each group of several. */
+        /* How far axes divide dims of which one element stands for each of several
+         * sample groups. */
         for (int a = 0; a < mesh->n_axes && size < n && g->x.model->ops[op].n_in > 1; a++)
             h = l->dim[a] == k ? memo_mix(h, (uint64_t)mesh->size[a]) : h;
     }
     return h;
 }
 
+/* Compiles the op alone, unless an op with the same local sizes was compiled before. */
 const struct local *op_bound_local(struct op_bounds *f, int op, const struct mesh *mesh,
                                    const struct layout *l, int64_t micro_batch,
                                    int devices) {
@@ -82,7 +87,7 @@ const struct local *op_bound_local(struct op_bounds *f, int op, const struct mes
         struct stage_program sp;
         f->at[g->b->x.node_of[op]] = *l;
         graph_compile(g, &st, op, f->at, &sp);
-        look(f, &sp, op, devices, &f->traits[op], out);
+        read_program(f, &sp, op, devices, &f->traits[op], out);
         *slot = out;
     }
     return *slot;
@@ -90,6 +95,8 @@ const struct local *op_bound_local(struct op_bounds *f, int op, const struct mes
 
 /* ---- traits ------------------------------------------------------------------------------ */
 
+/* What the op keeps and gives is read off its program on one device, its readers off
+ * the whole model. */
 void op_bound_find_traits(struct op_bounds *f, int op) {
     struct graph *g = &f->ev->graph;
     const struct model_op *o = &g->b->x.model->ops[op];
@@ -100,7 +107,7 @@ void op_bound_find_traits(struct op_bounds *f, int op) {
     struct local unused;
     memset(&f->at[g->b->x.node_of[op]], PLACE_NONE, sizeof *f->at);
     graph_compile(g, &st, op, f->at, &sp);
-    look(f, &sp, op, 1, t, &unused);
+    read_program(f, &sp, op, 1, t, &unused);
     for (int k = 0; k < o->n_in; k++) {
         const struct model_op *whole = &g->b->whole->ops[g->b->x.from[op]];
         int producer = g->b->whole->tensors[whole->in[k]].producer;
@@ -122,7 +129,7 @@ void op_bound_find_traits(struct op_bounds *f, int op) {
             t->read[k] |= g->b->xs.edges[e].tensor == o->out[k] && g->b->xs.edges[e].n > 0;
 }
 
-/* The tensor whose bytes it has. */
+/* Returns the tensor whose bytes this one shares. */
 static int root_of(const struct model *m, int tensor) {
     for (;;) {
         int op = m->tensors[tensor].producer;
@@ -137,7 +144,7 @@ static bool may_be_made_repeated(const struct space *sp, int op) {
     return sp->recompute[0][node] || sp->recompute[1][node] || sp->recompute[2][node];
 }
 
-/* Who counts what is kept: of a tensor's maker and readers the first one that keeps it. */
+/* Of a tensor's maker and readers, charges the first one that keeps it. */
 void op_bound_share_kept(struct op_bounds *f) {
     const struct model *m = f->ev->space->blocks.x.model;
     bool *counted = mem_array((size_t)m->n_tensors, sizeof *counted);

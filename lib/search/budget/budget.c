@@ -1,4 +1,4 @@
-/* Budget: see budget.h. */
+/* The budget (see budget.h). */
 #include "search/budget/budget.h"
 
 #include <math.h>

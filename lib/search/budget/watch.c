@@ -37,7 +37,7 @@ void watch_bound(struct watch *w, double us) {
     pthread_mutex_unlock(&w->lock);
 }
 
-/* "1.3 s", and what is known. */
+/* Prints "1.3 s" and what is known so far. */
 static void print(struct watch *w, double elapsed_s) {
     char text[160];
     size_t n = (size_t)snprintf(text, sizeof text, "%.1f s", elapsed_s);

@@ -18,16 +18,17 @@
 struct watch {
     pthread_mutex_t lock;
     struct progress line;
-    atomic_llong next_us; /* when to print again, since the start */
+    atomic_llong next_us; /* microseconds since the start at which to print again */
     double best_us;       /* simulated; 0 = none yet */
     double bound_us;      /* 0 = not known yet */
-    const char *member;   /* that found the best; NULL = not told */
+    const char *member;   /* the member of auto that found the best; NULL = not told */
 };
 
 void watch_begin(struct watch *w);
 void watch_end(struct watch *w);
 
-/* From any thread; w may be NULL. A plan was simulated; a bound was proven. */
+/* May be called from any thread; w may be NULL. A plan was simulated, or a bound was
+ * proven. */
 void watch_plan(struct watch *w, const char *member, double time_us);
 void watch_bound(struct watch *w, double us);
 void watch_poll(struct watch *w);

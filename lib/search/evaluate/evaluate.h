@@ -1,9 +1,10 @@
-/* evaluate.h - what a candidate costs: a score from the strategy graph, or the compiled plan simulated.
+/* evaluate.h - what a candidate costs: a score from the strategy graph, or the
+ * compiled plan simulated.
  *
- * A score is the sum of the stages and of what crosses their bounds; it takes microseconds, since stages
- * that were met before are looked up. An evaluation compiles the whole plan and simulates it: it is
- * exact in memory, and the last word on time. The evaluator owns whatever was worked out on the
- * way.
+ * A score is the sum of the stages and of what passes between them. It takes
+ * microseconds, because stages that were met before are looked up. An evaluation
+ * compiles the whole plan and simulates it: its memory is exact, and it has the last
+ * word on time. The evaluator owns everything that was computed on the way.
  *
  *     struct evaluate ev;
  *     eval_begin(&ev, &space, &budget);
@@ -16,11 +17,12 @@
 #include "search/budget/budget.h"
 #include "search/evaluate/prefix.h"
 
-/* For proofs. The estimated time of a plan that may be the best is above its simulated time by
- * less than the first factor; the estimated bytes of any plan are above those of the compiled
- * one by less than the second (buffers of toys are rounded up to 64 bytes each, or share them).
- * The first is measured, not proven: a gradient that several ops want in other layouts is
- * converted once, but every edge counts the conversion (tests/unit/search-bound.c). */
+/* For proofs. The estimated time of a plan that may be the best exceeds its simulated
+ * time by less than the first factor; the estimated bytes of any plan exceed those of
+ * the compiled plan by less than the second (small models round every buffer up to 64
+ * bytes, or share buffers). The first factor is measured, not proven: a gradient that
+ * several ops want in other layouts is converted once, but every edge is charged the
+ * conversion (tests/unit/search-bound.c). */
 #define SEARCH_SLACK        1.2
 #define SEARCH_MEMORY_SLACK 1.25
 
@@ -30,7 +32,7 @@ struct score {
     int slowest, fullest; /* stages that bound time and memory */
     bool unknown;         /* the profile lacks shapes of it */
 };
-/* Known; fits better; or is faster. */
+/* A known score is better than an unknown one; then less overflow, then less time. */
 bool score_better(const struct score *a, const struct score *b);
 
 /* The part of a stage's score that does not depend on its neighbours. */
@@ -40,7 +42,7 @@ struct stage_sum {
     bool missing;
 };
 
-/* Micro-batches that a stage holds at once, by pool. */
+/* The number of micro-batches whose bytes a stage holds at once, by pool. */
 struct in_flight {
     int64_t n[POOL_COUNT];
 };
@@ -52,8 +54,8 @@ static inline double held_bytes(const double slot[POOL_COUNT], const struct in_f
     return bytes;
 }
 
-/* Bytes on a device by when they are held, without what waits to be sent; of stages of one group
- * together. */
+/* Bytes on a device by when they are held, without what waits to be sent; sums over
+ * stages of one group are possible. */
 struct stage_bytes {
     double kept, temp, update;
 };
@@ -67,23 +69,23 @@ static inline double stage_bytes_sum(const struct stage_bytes *b) {
     return b->kept + (b->temp > b->update ? b->temp : b->update);
 }
 
-struct filling; /* prefix_fill.c */
+struct filling; /* see prefix_fill.c */
 
 struct evaluate {
     const struct space *space; /* borrowed, like the budget */
     struct budget *budget;
     struct cost cost;
-    struct graph graph; /* strategies' costs, compiled when first asked for */
-    /* What was worked out: prefix sums, stages' scores, micro-batches in flight, evaluations. */
+    struct graph graph; /* costs of strategies, compiled when they are first asked for */
+    /* Memos: prefix sums, scores of stages, micro-batches in flight, evaluations. */
     struct memo prefixes, sums, in_flight, evaluations;
-    struct memo recomputes;      /* the graph's loads (recompute.c) */
-    ARR(struct passing) passing; /* of the candidate that is being scored (score_impl.h) */
+    struct memo recomputes;      /* loads of the graph (recompute.c) */
+    ARR(struct passing) passing; /* of the candidate being scored (score_impl.h) */
     int64_t prefix_bytes;
-    struct filling *filling; /* prefix_fill.c's, or NULL */
-    /* Scores leave so many bytes of each device free, since finalists that were full to the brim
-     * turned out too large when they were compiled. */
+    struct filling *filling; /* see prefix_fill.c; NULL: not made yet */
+    /* Scores leave this many bytes of each device free, because finalists that filled
+     * the memory by estimate turned out too large when they were compiled. */
     int64_t reserve_bytes;
-    bool exact; /* scores of memory allow for SEARCH_MEMORY_SLACK, for proofs */
+    bool exact; /* for proofs: scores of memory allow for SEARCH_MEMORY_SLACK */
 };
 
 void eval_begin(struct evaluate *ev, const struct space *sp, struct budget *b);
@@ -91,30 +93,33 @@ void eval_end(struct evaluate *ev);
 
 /* ---- scores ------------------------------------------------------------------------------ */
 
-/* Can the candidate be compiled: does it obey the pins, and does every op's layout split evenly? */
+/* Can the candidate be compiled: does it obey the pins, and does every op's layout
+ * split evenly? */
 bool eval_legal(struct evaluate *ev, const struct candidate *c);
-/* The score of a legal candidate; the pool remembers it (pool_score). */
+/* Returns the score of a legal candidate. Algorithms call pool_score, which also
+ * remembers the candidate. */
 struct score eval_score(struct evaluate *ev, const struct candidate *c);
-/* Equal for candidates that are compiled to the same program: layouts of ops in other stages do
- * not matter. */
+/* Returns equal numbers for candidates that are compiled to the same program: layouts
+ * that a stage has for ops of other stages do not matter. */
 uint64_t eval_identity(const struct evaluate *ev, const struct candidate *c);
 
 struct in_flight candidate_in_flight(struct evaluate *ev, const struct candidate *c, int k);
-/* The stage's own part of a score, looked up or summed. */
+/* Returns the stage's own part of a score, looked up or summed. */
 const struct stage_sum *eval_stage_sum(struct evaluate *ev, const struct prefix *t,
                                        const struct search_stage *st);
-/* What recomputing instances of blocks in a stage costs and saves. */
+/* Returns what recomputing blocks of a stage costs and saves. */
 struct load eval_recompute(struct evaluate *ev, const struct prefix *t,
                            const struct search_stage *st);
-/* Adds what it costs to take the tensors that pass a cut in front of an op: going forward, for
- * the stage after the cut; their gradients, for the stage before it. Both stages have as many
- * devices; inter_node: they are on different nodes. */
+/* Adds the time of receiving the tensors that pass a cut in front of an op: forward,
+ * for the stage behind the cut; their gradients, for the stage in front of it. Both
+ * stages have equally many devices; inter_node: they are on different nodes. */
 void eval_takes(struct evaluate *ev, const struct prefix *t, int op, bool inter_node,
                 double *in_us, double *out_us);
 
 /* ---- evaluations ------------------------------------------------------------------------- */
 
-/* What came of compiling and simulating a candidate: the same whenever it is done. */
+/* The result of compiling and simulating a candidate; it does not depend on when that
+ * is done. */
 struct evaluation {
     bool good; /* it fits, and the profile has all of it */
     double time_us;
@@ -123,15 +128,16 @@ struct evaluation {
     int fullest;    /* on the devices of this stage */
 };
 
-/* Compiles and simulates p->plan: false where it does not fit, or the profile lacks something;
- * else its time and memory are set. */
+/* Compiles and simulates p->plan and sets its time and memory; returns false if it
+ * does not fit or the profile lacks something. */
 bool eval_plan(struct evaluate *ev, struct search_plan *p);
-/* The candidate's plan with its meshes merged; as they are, too, where that is not good or, if `both`,
- * where it is faster than best_us; with overlap, if that is faster. What is good goes to `out`, whose
- * plan the caller owns then. */
+/* Evaluates the candidate's plan with its meshes merged; also with the original meshes
+ * if the merged plan is not good or, if `both`, if it is faster than best_us; and the
+ * better one with overlap, if that is faster. A good plan goes to `out`; the caller
+ * then owns it. */
 struct evaluation eval_candidate(struct evaluate *ev, const struct candidate *c,
                                  double best_us, bool both, struct search_plan *out);
-/* By how many bytes the candidate's plan exceeds the memory of a device; 0: it fits. */
+/* By how many bytes the candidate's plan exceeds the memory of a device; 0 if it fits. */
 int64_t eval_excess(struct evaluate *ev, const struct candidate *c);
 /* Does the compiled plan fit? Nothing is simulated. */
 bool eval_fits(const struct evaluate *ev, const struct candidate *c);

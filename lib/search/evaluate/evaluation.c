@@ -8,7 +8,8 @@
 
 /* ---- a plan ------------------------------------------------------------------------------ */
 
-/* The stage that comes nearest to its memory, or misses most; its bytes beyond that. */
+/* Returns the stage that comes nearest to its memory limit, or exceeds it most, and by
+ * how many bytes. */
 static int fullest_stage(const struct space *sp, const struct program *g, int64_t *beyond) {
     int fullest = 0;
     for (int k = 0; k < g->n_stages; k++) {
@@ -21,7 +22,7 @@ static int fullest_stage(const struct space *sp, const struct program *g, int64_
     return fullest;
 }
 
-/* The simulated time; false where the profile lacks something. */
+/* Simulates the program; returns false if the profile lacks something. */
 static bool simulate(struct evaluate *ev, const struct program *g, double *time_us) {
     struct simulation sim;
     char key[256];
@@ -38,8 +39,8 @@ static bool simulate(struct evaluate *ev, const struct program *g, double *time_
     return known;
 }
 
-/* Exact memory, staging included, and the simulated time of a program, which is NULL where the plan is
- * not legal. */
+/* Returns the exact memory, staging included, and the simulated time of a program; g
+ * is NULL if the plan is not legal. */
 static struct evaluation evaluate_program(struct evaluate *ev, const struct program *g) {
     struct evaluation v = {.good = false};
     int64_t beyond = 0;
@@ -78,7 +79,7 @@ bool eval_fits(const struct evaluate *ev, const struct candidate *c) {
     return good;
 }
 
-/* Simulates a good plan without overlap once more with it, and takes that if it is faster and fits. */
+/* Simulates a good plan again with overlap, and keeps that if it is faster and fits. */
 static void try_overlap(struct evaluate *ev, struct search_plan *p) {
     struct search_plan other = {.plan = p->plan, .member = p->member};
     if (!space_may_overlap(ev->space) || p->plan->overlap)
@@ -92,13 +93,13 @@ static void try_overlap(struct evaluate *ev, struct search_plan *p) {
 
 /* ---- a candidate ------------------------------------------------------------------------- */
 
-/* Takes the plan over; merged: its meshes are. */
+/* Takes ownership of the plan; merged: its meshes were merged. */
 static struct evaluation evaluate_once(struct evaluate *ev, const struct candidate *c,
                                        struct plan *plan, bool merged,
                                        struct search_plan *out) {
     void **slot = memo_slot(&ev->evaluations, memo_mix(candidate_hash(c), merged));
     space_name_axes(ev->space, plan);
-    bool legal = plan_check(plan, NULL) == 0; /* which numbers its ranks, too */
+    bool legal = plan_check(plan, NULL) == 0; /* also numbers the plan's ranks */
     if (!*slot) {
         struct evaluation *v = *slot = mem_alloc(sizeof *v);
         struct program *g = legal ? program_compile(plan, NULL) : NULL;
@@ -117,6 +118,7 @@ static struct evaluation evaluate_once(struct evaluate *ev, const struct candida
     return *v;
 }
 
+/* How long this took is noted for the budget only if something was not known before. */
 struct evaluation eval_candidate(struct evaluate *ev, const struct candidate *c,
                                  double best_us, bool both, struct search_plan *out) {
     double begin_s = now_s();

@@ -1,18 +1,18 @@
 /* front.h - lists of what nothing else beats (Pareto fronts).
  *
- *     struct strategy { double us; int64_t bytes; } way;
+ *     struct strategy { double us; int64_t bytes; } new;
  *     bool no_worse(const struct strategy *a, const struct strategy *b); // neither slower nor larger
- *     ARR(struct strategy) ways = {0};
- *     front_add(&ways, &way, no_worse);
+ *     ARR(struct strategy) list = {0};
+ *     front_add(&list, &new, no_worse);
  */
 #ifndef WEFT_FRONT_H
 #define WEFT_FRONT_H
 
 #include "common/mem.h"
 
-/* Copies *v to the end of the list, unless one that is there is no worse; those that *v is no worse
- * than are dropped, the others stay in their order. no_worse(a, b): whether *a is so good in all
- * that counts that nobody needs *b beside it. */
+/* Appends a copy of *v, unless an entry is no worse. Entries that *v is no worse than
+ * are removed; the others keep their order. no_worse(a, b): is *a at least as good as
+ * *b in everything that counts? */
 #define front_add(list, v, no_worse)                                                       \
     do {                                                                                   \
         int64_t front_i = 0, front_n = 0;                                                  \

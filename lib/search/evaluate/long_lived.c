@@ -1,4 +1,4 @@
-/* Tensors that many ops read: see far.h. */
+/* Tensors that many ops read (see long_lived.h). */
 #include "search/evaluate/long_lived.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static struct brief missing(struct long_lived *f, const struct edge *e, int firs
     return prefix_brief_of(f->ev->space, f->t, &l);
 }
 
-/* With so many of its readers, and its origin or not. */
+/* Looks up what a number of readers, with or without the origin, adds. */
 static const struct brief *look_up(struct long_lived *f, const struct edge *e, int first,
                                    int end, bool inside, int readers) {
     uint64_t key = memo_mix(memo_mix(3, (uint64_t)(e - f->ev->space->blocks.s.edges)),
@@ -36,6 +36,7 @@ static const struct brief *look_up(struct long_lived *f, const struct edge *e, i
     return *slot;
 }
 
+/* Adds the correction for one edge; returns false if the prefix sums have it right. */
 static bool add_edge(struct long_lived *f, const struct edge *e, int first, int end,
                      struct brief *b) {
     if (!edge_is_long_lived(e))
@@ -61,7 +62,7 @@ bool long_lived_add(struct long_lived *f, int first, int end, struct brief *b) {
         any |= add_edge(f, &sp->blocks.s.edges[in->edges[i]], first, end, b);
     for (int i = 0; i < out->n; i++) {
         const struct edge *e = &sp->blocks.s.edges[out->edges[i]];
-        if (e->origin >= first) /* the others crossed the begin, too */
+        if (e->origin >= first) /* the others crossed the begin of the range, too */
             any |= add_edge(f, e, first, end, b);
     }
     return any;

@@ -1,10 +1,11 @@
-/* long_lived.h - tensors that many ops read, such as what an encoder leaves to every block of a decoder.
+/* long_lived.h - tensors that many ops read, such as the encoder's result, which every
+ * block of a decoder reads.
  *
- * The sums of a prefix count an edge at its origin, with all of its readers. So the difference
- * of two sums is wrong for edges that cross the ends of a stretch: where the origin is inside
- * and readers are not, the sums save too much; where readers are inside and the origin is not,
- * too little. For edges with a reader or two that hardly matters; for those with many it may be
- * most of the memory.
+ * The sums of a prefix count an edge at its origin, with all of its readers. So the
+ * difference of two sums is wrong for edges that cross the ends of a range: if the
+ * origin is inside and readers are outside, the sums save too much; if readers are
+ * inside and the origin is outside, too little. For edges with one or two readers this
+ * hardly matters; for edges with many readers it may be most of the memory.
  *
  *     struct long_lived f;
  *     long_lived_begin(&f, ev, t);
@@ -16,7 +17,8 @@
 
 #include "search/evaluate/evaluate.h"
 
-/* What was asked under one prefix, by edge and number of readers; most questions repeat. */
+/* Corrections under one prefix, by edge and number of readers, which are asked for
+ * again and again. */
 struct long_lived {
     struct evaluate *ev;
     const struct prefix *t;
@@ -25,7 +27,7 @@ struct long_lived {
 
 void long_lived_begin(struct long_lived *f, struct evaluate *ev, const struct prefix *t);
 void long_lived_end(struct long_lived *f);
-/* Adds what the sums of a stretch lack; returns whether any such edge crosses its ends. */
+/* Adds what the sums of a range lack; returns whether any such edge crosses its ends. */
 bool long_lived_add(struct long_lived *f, int first, int end, struct brief *b);
 
 #endif

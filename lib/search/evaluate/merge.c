@@ -1,8 +1,8 @@
 /* Meshes as people write them: "dp:4 tp:2" instead of "a:2 b:2 c:2".
  *
- * The search has an axis for every prime factor. Neighbouring axes on which all ops of a stage do
- * the same are one; and an axis is named after what the products with parameters do on it, most of
- * their work counted. */
+ * The search has an axis for every prime factor. Neighbouring axes on which all ops of
+ * a stage do the same are merged into one. An axis is named after what the products
+ * with parameters do on it, weighted by their work. */
 #include "search/evaluate/evaluate.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@ static bool alike(const struct stage *st, int a) {
     return true;
 }
 
-/* Axis a takes its neighbour in. */
+/* Merges the axis behind axis a into it. */
 static void merge_axes(struct stage *st, int a) {
     struct mesh *mesh = &st->mesh;
     int behind = MESH_MAX_AXES - 2 - a;
@@ -34,7 +34,7 @@ static void merge_axes(struct stage *st, int a) {
 
 /* ---- names ----------------------------------------------------------------------------- */
 
-/* What an axis is for; the first of equals. */
+/* What an axis is used for; of equal votes the first wins. */
 #define AXIS_USES(X) X(tp) X(dp) X(cp) X(sp) X(ep) X(same)
 enum axis_use {
 #define X(name) AXIS_##name,
@@ -61,7 +61,7 @@ static enum axis_use use_of(const struct space *sp, const struct model_op *op, i
     return op->space.role[k] == ROLE_halo ? AXIS_sp : AXIS_tp;
 }
 
-/* Where there are experts on an axis, it is theirs, whatever else is split there. */
+/* If experts are split on an axis, it is theirs, whatever else is split there. */
 static enum axis_use use_of_axis(const struct space *sp, const struct plan *plan,
                                  const struct stage *st, int a) {
     double work[AXIS_USE_COUNT] = {0};
@@ -82,7 +82,7 @@ static void name_axes(const struct space *sp, const struct plan *plan, struct st
     for (int a = 0; a < st->mesh.n_axes; a++) {
         enum axis_use u = use_of_axis(sp, plan, st, a);
         char *name = st->mesh.name[a];
-        memset(name, 0, MESH_MAX_NAME); /* meshes are compared bytewise */
+        memset(name, 0, MESH_MAX_NAME); /* names are compared bytewise */
         if (n[u]++)
             snprintf(name, MESH_MAX_NAME, "%s%d", axis_names[u], n[u]);
         else

@@ -1,11 +1,12 @@
-/* What passes between stages: who sends how much, what that takes, and how far neighbours
- * work on one micro-batch at the same time.
+/* Messages between stages: who sends how many bytes, how long that takes, and how far
+ * neighbours work on one micro-batch at the same time.
  *
- * A stage takes the messages of another one in the order in which they are sent, each at the
- * latest when an op first needs it. So a stage begins before the one that feeds it is done
- * where not all depends on what comes last: the path of a micro-batch is shorter than the sum
- * of its stages by the least, over all messages between the two, of what the sender does behind
- * it and what the receiver does before it. */
+ * A stage receives the messages of another stage in the order in which they are sent,
+ * each before the first op that needs it. So, where not everything depends on the last
+ * message, a stage begins before the one that feeds it is done. The path of a
+ * micro-batch is then shorter than the sum of its stages by the least, over all
+ * messages between the two, of what the sender does after sending it and what the
+ * receiver does before needing it. */
 #include "search/evaluate/score_impl.h"
 
 #include <math.h>
@@ -30,17 +31,18 @@ static int stage_of(const struct work *w, int op) {
     return lo;
 }
 
-/* One message of numbers of a type: each device of `to` takes `got` elements of a tensor of which
- * those of `from` hold `held` of `all`; room is for `depth` of them. */
+/* One message of elements of one type: each device of `to` receives `got` elements of
+ * a tensor of `all` elements, of which each device of `from` holds `held`; there is
+ * room for `depth` messages. */
 struct message {
     enum dtype dtype;
     int from, to;
     double got, held, all, depth;
-    double *pack_us, *take_us; /* the times that it is added to */
+    double *pack_us, *take_us; /* the times to which its costs are added */
 };
 
-/* What the busiest sender sends: the receivers that want something of its shard are shared among
- * the devices that hold the same. */
+/* Returns the elements that the busiest sender sends. The receivers that want a part
+ * of its shard are divided among the devices that hold the same shard. */
 static double most_sent(const struct work *w, const struct message *msg) {
     double copies =
         fmax(1, floor(w->c->stages[msg->from].devices * msg->held / msg->all + 0.5));
@@ -48,14 +50,14 @@ static double most_sent(const struct work *w, const struct message *msg) {
     return ceil(takers / copies - 1e-6) * fmin(msg->got, msg->held);
 }
 
-/* Returns what taking it costs. */
+/* Adds the message; returns the time of receiving it. */
 static double add_message(struct evaluate *ev, struct work *w, struct message msg) {
     double sent = ceil(most_sent(w, &msg)), size = (double)dtype_size(msg.dtype);
     *msg.pack_us += cost_copy_us(&ev->cost, msg.dtype, (int64_t)sent,
                                  (int64_t)(sent < msg.got ? sent : msg.got));
-    /* Whichever end moves more bounds the time. */
+    /* Whichever end moves more bytes bounds the time. */
     int busy = sent > msg.got ? msg.from : msg.to, other = msg.from + msg.to - busy;
-    /* Between chunks of a group each device takes it from itself. */
+    /* Between two stages on one group every device receives from itself. */
     bool own = msg.from % w->c->n_groups == msg.to % w->c->n_groups;
     double take_us =
         own ? cost_copy_us(&ev->cost, msg.dtype, (int64_t)msg.got, (int64_t)msg.got)
@@ -68,8 +70,9 @@ static double add_message(struct evaluate *ev, struct work *w, struct message ms
     return take_us;
 }
 
-/* A tensor, and its gradient on the way back; or a parameter's gradient on its way home,
- * and the new value. */
+/* Adds the message with a tensor and the one with its gradient; or, for a parameter
+ * used in two stages, the gradient's way to the stage that updates it and the new
+ * value's way back. */
 static void add_exchange(struct evaluate *ev, struct work *w, const struct edge *e, int to,
                          int reader) {
     int from = stage_of(w, e->origin), apart = to - from;
@@ -90,7 +93,8 @@ static void add_exchange(struct evaluate *ev, struct work *w, const struct edge 
         (struct message){tied ? DTYPE_f32 : ev->space->p.dtype, to, from, a_share.want,
                          b_share.held, all, depth, tied ? &b->reduce_us : &b->backward_us,
                          tied ? &a->reduce_us : &a->backward_us});
-    if (tied) /* a copy takes the new value when its home has made it */
+    /* the stage with a copy gets the new value when the other one has computed it */
+    if (tied)
         b->update_us = fmax(b->update_us, a->update_us + there_us);
     else
         arr_push(&ev->passing, (struct passing){from, to, e->origin, e->readers[reader],
@@ -111,7 +115,7 @@ static void add_exchanges(struct evaluate *ev, struct work *w, int k) {
 
 /* ---- at the same time ------------------------------------------------------------------ */
 
-/* Of ops first .. end-1, forward or backward. */
+/* The time of ops first .. end-1, forward or backward. */
 static double work_us(const struct space *sp, const struct prefix *t, int first, int end,
                       bool back) {
     if (first >= end)
@@ -120,17 +124,19 @@ static double work_us(const struct space *sp, const struct prefix *t, int first,
     return back ? b.backward_us - a.backward_us : b.forward_us - a.forward_us;
 }
 
-/* What stage k and the one in front of it pass to each other, and what else either takes. */
+/* What stage k and the stage in front of it send each other, and what else either of
+ * them receives. */
 struct seam {
     struct evaluate *ev;
     const struct work *w;
     int k;
-    const struct passing *p; /* those that arrive at k and at the stage behind it */
-    int n, n_here;           /* of both; of k alone */
+    /* what arrives at k, then what arrives at the stage behind it */
+    const struct passing *p;
+    int n, n_here; /* of both; of k alone */
 };
 
-/* Forward: message i is taken before op `at`, where the first op stands that needs it or a later
- * one of the same sender. */
+/* Forward: message i is received before op `at`, the first op that needs it or a later
+ * message of the same sender. */
 static double forward_gap(const struct seam *m, int i) {
     const struct search_stage *st = &m->w->c->stages[m->k];
     int at = m->p[i].reader;
@@ -146,7 +152,8 @@ static double forward_gap(const struct seam *m, int i) {
     return us;
 }
 
-/* What an op does in the backward pass when it has sent what others wait for. */
+/* The time of what an op does in the backward pass after it has sent what others wait
+ * for. */
 static double behind_us(const struct seam *m, int op) {
     const struct prefix *t = m->w->prefixes[m->k];
     struct graph *g = &m->ev->graph;
@@ -155,8 +162,9 @@ static double behind_us(const struct seam *m, int op) {
     return graph_node(g, &t->st, g->b->x.of[op], t->layouts)->behind_us;
 }
 
-/* Backward, the other way round: gradients are sent when the first of their readers is done but for
- * what it reduces of its own, and taken when the op that made the tensor comes. */
+/* Backward, the reverse: gradients are sent when the first reader of the tensor is
+ * done, except for reducing its own gradients, and received when it is the turn of the
+ * op that made the tensor. */
 static double backward_gap(const struct seam *m, int i) {
     const struct search_stage *st = &m->w->c->stages[m->k];
     int at = m->p[i].origin;
@@ -177,7 +185,7 @@ static double backward_gap(const struct seam *m, int i) {
     return us;
 }
 
-/* The message that lets them do least at the same time decides. */
+/* The message that leaves least to do at the same time decides. */
 static void share_time(struct evaluate *ev, struct work *w, int k) {
     int first = w->first_passing[k], end = w->first_passing[k + 1];
     struct seam m = {ev, w, k, ev->passing.p + first, end - first, end - first};

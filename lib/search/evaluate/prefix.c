@@ -1,7 +1,8 @@
-/* Prefix sums: the strategy graph summed up for one setting and one set of layouts.
+/* Prefix sums of the strategy graph, for one setting and one set of layouts.
  *
- * Instances of a repeat that the deduplicated model leaves out cost what the second one costs, so the sum
- * of everything before any op of the whole model is known from a few dozen numbers. */
+ * Instances of a repeat that the deduplicated model leaves out cost as much as the
+ * second instance, so the sum of everything in front of any op of the whole model
+ * follows from a few dozen numbers. */
 #include "search/evaluate/evaluate.h"
 
 #include <stdlib.h>
@@ -16,6 +17,7 @@ static void prefix_free(void *p) {
     free(t);
 }
 
+/* All arrays of a prefix are in one piece of memory, whose size counts for eval_trim. */
 static struct prefix *prefix_make(struct evaluate *ev) {
     const struct blocks *g = &ev->space->blocks;
     size_t n = (size_t)g->x.model->n_ops + 1, repeats = (size_t)g->s.n_repeats;
@@ -39,7 +41,7 @@ static struct prefix *prefix_make(struct evaluate *ev) {
     return t;
 }
 
-/* Ranks whose links are alike share one setting, so that they share its prefix sums. */
+/* Ranks whose links are equal share one setting, and so their prefix sums. */
 static struct setting setting_of(const struct space *sp, const struct search_stage *st,
                                  int64_t micro_batch, int first_rank, bool apart) {
     int alias = (int)cluster_alias(&sp->p.cluster, first_rank, st->devices);
@@ -66,7 +68,7 @@ const struct load *prefix_edge(struct evaluate *ev, const struct prefix *t,
     return graph_edge(&ev->graph, &t->st, e, 0, ev->space->blocks.s.n_ops, t->layouts);
 }
 
-/* How the op, origin or reader, sees the tensor or parameter. */
+/* How the op, the origin or a reader, sees the tensor or parameter. */
 static const struct axis_map *map_of(const struct model *m, const struct edge *e, int op) {
     const struct model_op *o = &m->ops[op];
     for (int k = 0; k < o->n_out; k++)
@@ -97,8 +99,9 @@ struct shard_size prefix_shard_of(const struct space *sp, const struct prefix *t
     const struct mesh *mesh = &t->mesh;
     struct placement want = placement_operand(mesh, l, map);
     struct placement held = placement_resolve(mesh, &x, placement_result(mesh, l, map));
-    /* ZeRO's share of a parameter: its home wants the gradient for the optimizer and sends the new
-     * value, a copy the other way round. */
+    /* ZeRO's shards of a parameter: the op that updates it wants the gradient for the
+     * optimizer and sends the new value; the other users of the parameter do the
+     * reverse. */
     bool param = e->param >= 0, home = op == e->origin;
     int zero = blocks_zero(&sp->blocks, op, t->st.zero);
     if (param && zero >= (home ? ZERO_OPTIMIZER : ZERO_PARAMETERS))
@@ -121,7 +124,7 @@ struct shard_size prefix_shard(const struct space *sp, const struct prefix *t,
     struct shard_size *known = &t->given[small - g->xs.edges];
     int op = small->origin, k = 0;
     if (i >= 0) {
-        /* The reader may stand in another instance there. */
+        /* the reader may stand in another instance of the deduplicated model */
         while (k + 1 < small->n &&
                g->x.node_of[small->readers[k]] != g->x.node_of[g->x.of[e->readers[i]]])
             k++;
@@ -133,6 +136,8 @@ struct shard_size prefix_shard(const struct space *sp, const struct prefix *t,
     return *known;
 }
 
+/* Prefixes are found by everything that the sums depend on; layouts and meshes are
+ * interned, so their addresses identify them. */
 const struct prefix *eval_prefix(struct evaluate *ev, const struct search_stage *st,
                                  int64_t micro_batch, int first_rank, bool apart) {
     struct setting setting = setting_of(ev->space, st, micro_batch, first_rank, apart);
@@ -160,7 +165,8 @@ const struct prefix *candidate_prefix(struct evaluate *ev, const struct candidat
     return eval_prefix(ev, &c->stages[k], c->micro_batch, first_rank, apart);
 }
 
-/* Where groups have several stages, counting takes a walk through the schedule, so it is kept. */
+/* Where groups have several stages, counting means walking through the schedule, so
+ * the result is kept. */
 struct in_flight candidate_in_flight(struct evaluate *ev, const struct candidate *c,
                                      int k) {
     struct in_flight f;
@@ -194,7 +200,7 @@ void eval_forget_prefixes(struct evaluate *ev) {
 
 /* ---- stretches of the whole model ------------------------------------------------------ */
 
-/* Where `brief` has one instance of the op's run. */
+/* Returns the index in `brief` of one instance of the op's repeat. */
 static int instance_of(const struct blocks *g, int op) {
     return g->x.model->n_ops + 1 + g->s.repeat_of[op];
 }
@@ -215,6 +221,8 @@ double prefix_time_us(const struct space *sp, const struct prefix *t, int op) {
     return n > 0 ? us + n * t->brief[instance_of(g, op)].time_us : us;
 }
 
+/* Adds n times the load of one instance for instances that the deduplicated model
+ * leaves out. */
 struct brief prefix_brief(const struct space *sp, const struct prefix *t, int op) {
     const struct blocks *g = &sp->blocks;
     int n = g->x.left_out[op];
@@ -232,7 +240,8 @@ struct brief prefix_brief(const struct space *sp, const struct prefix *t, int op
     return b;
 }
 
-/* The largest of these; where they are whole spans, of the spans' largest. */
+/* Returns the largest of v[first .. end-1]; for whole spans it looks at the spans'
+ * largest. */
 static int64_t largest(const int64_t *v, const int64_t *of_span, int first, int end) {
     int64_t most = 0;
     for (int i = first; i < end;) {
@@ -244,8 +253,8 @@ static int64_t largest(const int64_t *v, const int64_t *of_span, int first, int 
     return most;
 }
 
-/* The ops of the deduplicated model that stand for ops first .. end-1 are a stretch of it, but where
- * both ends lie in instances that the second one stands for. */
+/* The ops of the deduplicated model that stand for ops first .. end-1 are one range of
+ * it, unless both ends lie in instances that the second instance stands for. */
 int64_t prefix_temp(const struct space *sp, const struct prefix *t, int first, int end,
                     int64_t *update_temp) {
     const struct blocks *g = &sp->blocks;
@@ -256,7 +265,7 @@ int64_t prefix_temp(const struct space *sp, const struct prefix *t, int first, i
         from = from < second ? from : second;
         to = to > second + repeat->period ? to : second + repeat->period;
     } else if (r >= 0 && structure_instance(&g->s, first) > 0) {
-        /* Whole instances may follow the part of one. */
+        /* a partial instance, followed by whole ones */
         const struct repeat *repeat = &g->s.repeats[r];
         int second = g->x.of[repeat->first + repeat->period];
         if (end - first >= repeat->period && from < second + repeat->period)
@@ -274,7 +283,7 @@ bool prefix_legal(const struct space *sp, const struct prefix *t, int first, int
             return false;
         if (r < 0)
             continue;
-        /* One instance speaks for all. */
+        /* one instance stands for all */
         const struct repeat *repeat = &g->s.repeats[r];
         if (i + 1 - repeat->period >= (first > repeat->first ? first : repeat->first))
             i = repeat->first + repeat->period * repeat->count - 1;

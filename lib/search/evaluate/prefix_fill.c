@@ -1,33 +1,35 @@
 /* Filling prefix sums: what every op of the deduplicated model adds, and the sums.
  *
- * Op by op, what it adds depends on its own layout and on those of the ops that read its results. A
- * search tries many layouts that differ from those before in an op or two, so what was worked out for
- * the last ones under the same setting is kept, and only ops that have to do with a change are looked
- * up anew. */
+ * What an op adds depends on its own layout and on the layouts of the ops that read
+ * its results. A search tries many layouts that differ from previous ones in an op or
+ * two. So what was computed for the last layouts under the same setting is kept, and
+ * only ops that depend on a change are looked up again. */
 #include "search/evaluate/evaluate.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { FILLED = 64 }; /* settings whose last filling is kept */
+/* Settings whose last filling is kept. A search has more only on hundreds of devices. */
+enum { FILLED = 64 };
 
-/* What gradients of one reader hold while they wait. */
+/* The bytes that gradients of one reader hold while they wait. */
 struct waiting {
     int64_t bytes; /* 0: they do not wait */
-    bool made;     /* by its backward pass, and not passed on as they came */
+    bool made;     /* by its backward pass, not passed on as they came */
 };
 
 /* The last filling under a setting. */
 struct filled {
     struct setting st;
-    const struct layout *layouts; /* by node; NULL: none yet */
-    bool *changed;                /* [nodes] since then, while another one is filled */
-    bool *illegal;                /* [ops of the deduplicated model] */
-    struct load *own;             /* [ops] what the op adds, where it is legal */
-    struct waiting *waiting;      /* [readers of the deduplicated model's edges] */
+    const struct layout *layouts; /* [nodes]; NULL: none yet */
+    bool *changed;           /* [nodes] since the last filling, while another one is made */
+    bool *illegal;           /* [ops of the deduplicated model] */
+    struct load *own;        /* [ops] what a legal op adds */
+    struct waiting *waiting; /* [readers of the deduplicated model's edges] */
 };
 
-/* For every op the nodes on whose layouts its load depends: its own and those of its readers. */
+/* For every op the nodes on whose layouts its load depends: its own and those of its
+ * readers. */
 struct dependence {
     int *first; /* [ops + 1] */
     ARR(int) nodes;
@@ -82,8 +84,8 @@ static struct filling *filling_of(struct evaluate *ev) {
     return ev->filling;
 }
 
-/* The last filling under the setting, with what has changed since then; an empty one takes the place of
- * another setting's. */
+/* Returns the last filling under this setting, with what has changed since; a new one
+ * replaces the filling of another setting. */
 static struct filled *last_filled(const struct space *sp, struct filling *all,
                                   const struct prefix *t) {
     const struct blocks *g = &sp->blocks;
@@ -128,9 +130,9 @@ static bool is_legal(const struct space *sp, const struct prefix *t, int op) {
            space_pins_allow(sp, op, t->st.mesh, &t->mesh, l);
 }
 
-/* An op and what it has to do with its readers, as if all of them stood in its stage. Beside its
- * readers it may hold less at once than alone: a gradient that takes the place of a value that was
- * kept does not arrive in a buffer of its own. */
+/* The load of an op and of its edges to its readers, as if all of them were in its
+ * stage. Next to its readers it may hold less at once than alone: a gradient that
+ * replaces a saved value needs no buffer of its own. */
 static struct load load_of(struct evaluate *ev, const struct prefix *t, int op) {
     struct graph *g = &ev->graph;
     int from = g->b->x.from[op];
@@ -161,9 +163,9 @@ static struct waiting waiting_of(struct evaluate *ev, const struct prefix *t,
                             l->v[LOAD_backward] > 0};
 }
 
-/* Gradients that wait for the producer's turn, while the ops between it and its readers
- * have theirs. One that an op passes on unchanged to two producers is one buffer, and at
- * the nearer of the two it is counted already. */
+/* Gradients wait for the producer's turn while the ops between it and its readers have
+ * theirs. A gradient that an op passes on unchanged to two producers is one buffer,
+ * which is already counted at the nearer one. */
 static void add_waiting(const struct space *sp, struct prefix *t, const struct edge *e,
                         int reader, struct waiting w) {
     const struct model *m = sp->blocks.x.model;
@@ -205,7 +207,7 @@ struct brief prefix_brief_of(const struct space *sp, const struct prefix *t,
     return b;
 }
 
-/* What op i adds to the sums before it, and to those of one instance of its repeat. */
+/* Adds the load of op i to the sums, and to that of one instance of its repeat. */
 static void add_load(const struct space *sp, struct prefix *t, int i,
                      const struct load *l) {
     const struct blocks *g = &sp->blocks;
@@ -215,7 +217,7 @@ static void add_load(const struct space *sp, struct prefix *t, int i,
     if (r < 0 || structure_instance(&g->s, from) != 1)
         return;
     load_add(&t->instance[r], l, 1);
-    /* Behind the second instance stand those that are left out. */
+    /* behind the second instance follow the ones that are left out */
     const struct repeat *repeat = &g->s.repeats[r];
     if (from == repeat->first + 2 * repeat->period - 1 && repeat->count > 3)
         load_add(&t->until[i + 1], &t->instance[r], repeat->count - 3);
@@ -230,6 +232,7 @@ static void find_largest(struct prefix *t, int n) {
     }
 }
 
+/* Ops that are illegal under these layouts add nothing, since no candidate uses them. */
 void prefix_fill(struct evaluate *ev, struct prefix *t) {
     static const struct load nothing;
     const struct blocks *g = &ev->space->blocks;

@@ -1,8 +1,8 @@
-/* Scoring: a candidate is the sum of its stages, and of what crosses their bounds.
+/* Scores: a candidate costs the sum of its stages and of what passes between them.
  *
- * A stage's own part is looked up, or taken from its prefix sums; neighbours settle who sends how
- * much. What the sums leave out - gaps between temporaries, waiting for collectives - an evaluation
- * has (evaluation.c). */
+ * A stage's own part is looked up, or computed from its prefix sums; what is sent
+ * depends on both neighbours. What the sums leave out, gaps between temporaries and
+ * waiting for collectives, only an evaluation has (evaluation.c). */
 #include "search/evaluate/score_impl.h"
 #include "search/space/devices.h"
 
@@ -24,7 +24,8 @@ static bool inside(const struct search_stage *st, int op) {
     return op >= st->first && op < st->end;
 }
 
-/* Corrects the load of a stage for the edges that its bounds cut: the prefix sums count them whole. */
+/* Corrects the load of a stage for the edges that cross its ends, which the prefix
+ * sums count as a whole. */
 static void cut_edges(struct evaluate *ev, const struct prefix *t,
                       const struct search_stage *st, struct load *l) {
     struct graph *g = &ev->graph;
@@ -45,8 +46,9 @@ static void cut_edges(struct evaluate *ev, const struct prefix *t,
     }
 }
 
-/* The largest temporaries of the stage. What passes the stage's end arrives in buffers of its own, so the
- * ops that make it count as if they stood alone. */
+/* Returns the largest temporaries of the stage. Tensors that leave the stage have
+ * buffers of their own at its end, so the ops that make them count as if they stood
+ * alone. */
 static int64_t most_temp(struct evaluate *ev, const struct prefix *t,
                          const struct search_stage *st, int64_t *update_temp) {
     struct graph *g = &ev->graph;
@@ -62,6 +64,7 @@ static int64_t most_temp(struct evaluate *ev, const struct prefix *t,
     return most;
 }
 
+/* Sums the part of a stage's score that does not depend on its neighbours. */
 static struct stage_sum sum_stage(struct evaluate *ev, const struct prefix *t,
                                   const struct search_stage *st) {
     struct load l = prefix_until(ev->space, t, st->end),
@@ -108,8 +111,9 @@ const struct stage_sum *eval_stage_sum(struct evaluate *ev, const struct prefix 
 
 /* ---- legal candidates ------------------------------------------------------------------ */
 
-/* May several stages share each group? The groups have to divide the micro-batches, and where all devices
- * are alike they are of one size, as Megatron's are; the bound rests on that (bound_interleaved.h). */
+/* May several stages share each group? The groups have to divide the micro-batches
+ * and, if all devices are equal, have one size, as in Megatron-LM; the bound relies on
+ * that (bound_interleaved.h). */
 static bool may_go_round(const struct space *sp, const struct candidate *c) {
     bool even = space_has_places(sp) || c->stages[0].devices * c->n_groups == sp->p.devices;
     for (int g = 1; g < c->n_groups && !space_has_places(sp); g++)
@@ -117,6 +121,7 @@ static bool may_go_round(const struct space *sp, const struct candidate *c) {
     return even && (sp->p.batch / c->micro_batch) % c->n_groups == 0;
 }
 
+/* Layouts are checked last, because that needs prefix sums. */
 bool eval_legal(struct evaluate *ev, const struct candidate *c) {
     const struct space *sp = ev->space;
     if (!space_obeys(sp, c) || (c->n_groups < c->n_stages && !may_go_round(sp, c)))
@@ -155,7 +160,8 @@ static struct work work_begin(const struct candidate *c) {
     return w;
 }
 
-/* Finds the group of devices that comes nearest to its memory, or misses it most, and by how much. */
+/* Finds the group of devices that comes nearest to its memory limit or exceeds it
+ * most, and by how much. */
 static void sum_memory(struct evaluate *ev, const struct work *w, struct score *out) {
     double worst = -INFINITY;
     for (int g = 0; g < w->c->n_groups; g++) {
@@ -178,6 +184,7 @@ static void sum_memory(struct evaluate *ev, const struct work *w, struct score *
         out->overflow = (int64_t)worst;
 }
 
+/* The stage that bounds time is the longest one of the busiest group. */
 static void sum_time(const struct evaluate *ev, const struct work *w, struct score *out) {
     int64_t m = ev->space->p.batch / w->c->micro_batch;
     double slowest = -1;
@@ -203,6 +210,8 @@ static void sum_time(const struct evaluate *ev, const struct work *w, struct sco
         estimate_us(w->c->schedule, w->times, w->n, w->c->n_groups, m, ev->graph.norm_us);
 }
 
+/* Messages are added to the times of the stages on both sides before anything is
+ * summed. */
 struct score eval_score(struct evaluate *ev, const struct candidate *c) {
     struct score out = {.time_us = INFINITY};
     eval_trim(ev);
@@ -228,7 +237,7 @@ struct score eval_score(struct evaluate *ev, const struct candidate *c) {
     return out;
 }
 
-/* Equal for stages that are compiled to the same instructions. */
+/* Returns equal numbers for stages that are compiled to the same instructions. */
 static uint64_t stage_identity(const struct space *sp, const struct search_stage *st) {
     const struct blocks *g = &sp->blocks;
     uint64_t h = memo_mix(memo_mix(1, (uint64_t)st->first << 32 | (uint64_t)st->end),

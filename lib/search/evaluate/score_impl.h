@@ -1,32 +1,36 @@
-/* score_impl.h - what score.c and messages.c share of a candidate that is being scored. */
+/* score_impl.h - what score.c and messages.c share of a candidate that is being
+ * scored. */
 #ifndef WEFT_SCORE_IMPL_H
 #define WEFT_SCORE_IMPL_H
 
 #include "cost/estimate.h"
 #include "search/evaluate/evaluate.h"
 
-/* What is known of its stages so far. */
+/* What is known about its stages so far. */
 struct work {
     const struct candidate *c;
     int n;
-    int *rank; /* first rank of each stage */
+    int *rank; /* [stages] first ranks */
     const struct prefix **prefixes;
     struct estimate_stage *times;
-    double *staging; /* bytes */
+    double *staging; /* [stages] bytes */
     const struct stage_sum **sums;
-    int *first_passing; /* [+ 1] of each stage, among what it takes going forward */
+    /* [stages + 1] index of the first tensor that the stage receives going forward */
+    int *first_passing;
     bool missing;
 };
 
-/* A tensor that passes from one stage to a later one, and its gradient back. */
+/* A tensor that one stage sends to a later one, and its gradient back. */
 struct passing {
     int from, to;
-    int origin, reader;         /* ops: the tensor's, and the first that reads it there */
-    double forward_us, back_us; /* what taking it costs the receiver, either way */
+    /* ops: the one that makes the tensor, and the first that reads it in the receiving
+     * stage */
+    int origin, reader;
+    double forward_us, back_us; /* time of the receiver, forward and back */
 };
 
-/* Adds what passes between the stages of a candidate to their times and their staging; the
- * stages are summed up already. */
+/* Adds messages between the stages of a candidate to their times and their staging
+ * bytes; the stages themselves are already summed. */
 void eval_add_messages(struct evaluate *ev, struct work *w);
 
 #endif

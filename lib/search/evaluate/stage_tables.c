@@ -1,4 +1,4 @@
-/* Tables of a stage: see stage_tables.h. */
+/* Tables of a stage (see stage_tables.h). */
 #include "search/evaluate/stage_tables.h"
 
 #include "search/space/layouts.h"
@@ -8,15 +8,15 @@
 #include <string.h>
 
 enum {
-    MOST_NEAR = 10,     /* layouts of an op where not all are listed */
-    MOST_LAYOUTS = 256, /* where all are */
-    MOST_TUPLES = 1000, /* entries of a table: of three ops near what they have */
+    MOST_NEAR = 10,     /* layouts of an op if not all are listed */
+    MOST_LAYOUTS = 256, /* layouts of an op if all are listed */
+    MOST_TUPLES = 1000, /* Entries of a table: three ops with MOST_NEAR layouts each. */
     MOST_AXES = 1 << MESH_MAX_AXES,
     NO_VARIABLE = -1,
 };
 
 struct worth {
-    double us, bytes; /* us: INFINITY where the profile lacks something */
+    double us, bytes; /* us: INFINITY if the profile lacks something */
 };
 
 struct maker {
@@ -27,17 +27,21 @@ struct maker {
     struct stage_tables *t;
     bool all;
     double m, most_elems;
-    double element_us[MOST_AXES]; /* of a gradient; below 0: not known yet */
-    struct layout *at;            /* by node: those that are being costed */
-    int *variable;                /* by node */
-    int *weight; /* [ops of the deduplicated model] ops of the stage that it stands for */
+    /* by mesh axes: of one element of a gradient; negative: not known yet */
+    double element_us[MOST_AXES];
+    struct layout *at; /* [nodes] the layouts under which costs are asked */
+    int *variable;     /* [nodes] index of its variable, or NO_VARIABLE */
+    /* [ops of the deduplicated model] how many ops of the stage it stands for */
+    int *weight;
     int *
-        of_small; /* [edges of the deduplicated model] edges of the stage that it stands for */
+        /* [edges of the deduplicated model] how many edges of the stage it stands for */
+        of_small;
 };
 
 /* ---- what a load is worth ------------------------------------------------------------------ */
 
-/* The least in any number that the stage may have. */
+/* The least time of an element of a gradient, in any number of elements that the stage
+ * may have. */
 static double element_us(struct maker *k, unsigned axes) {
     double *us = &k->element_us[axes];
     if (*us >= 0)
@@ -67,6 +71,7 @@ static struct worth worth_of(struct maker *k, const struct load *l, double times
 
 /* ---- variables ----------------------------------------------------------------------------- */
 
+/* Makes a variable of an op's node, with the layouts that it may have. */
 static void add_variable(struct maker *k, int x) {
     const struct blocks *g = &k->ev->space->blocks;
     struct stage_tables *t = k->t;
@@ -90,13 +95,13 @@ static void add_variable(struct maker *k, int x) {
     arr_release(&list);
 }
 
-/* Before those that are illegal are left out. */
+/* The number of layouts before illegal ones are left out. */
 static double most_layouts(const struct maker *k, int x) {
     return pow(k->ev->space->blocks.x.model->ops[x].space.n + 1,
                space_mesh_axes(k->ev->space, k->st));
 }
 
-/* False where an op has no layout, or too many to list. */
+/* Adds all variables; returns false if an op has no layout, or too many to list. */
 static bool add_variables(struct maker *k) {
     const struct blocks *g = &k->ev->space->blocks;
     bool good = true;
@@ -115,7 +120,7 @@ static bool add_variables(struct maker *k) {
 
 /* ---- critical ops ---------------------------------------------------------------------------- */
 
-/* Read by more than one instance of a node. */
+/* Is the tensor read by more than one instance of a node? */
 static bool is_wide(const struct blocks *g, const struct edge *e) {
     for (int i = 0; i < e->n; i++)
         for (int j = 0; j < i; j++)
@@ -125,6 +130,8 @@ static bool is_wide(const struct blocks *g, const struct edge *e) {
     return false;
 }
 
+/* Marks the variables of critical ops: `passing` counts the tensors that bypass each
+ * op. */
 static void find_critical(struct maker *k) {
     const struct structure *st = &k->ev->space->blocks.s;
     const struct search_stage *stage = k->st;
@@ -158,7 +165,8 @@ static void find_critical(struct maker *k) {
 
 /* ---- tables ------------------------------------------------------------------------------------ */
 
-/* The table over these variables, ascending; made if there is none. */
+/* Returns the table over these variables, which are ascending; makes it if there is
+ * none. */
 static struct critical_factor *factor_of(struct maker *k, int n, const int *var) {
     struct stage_tables *t = k->t;
     size_t size = 1;
@@ -204,7 +212,7 @@ static void add_node(struct maker *k, int x) {
     set(k, v, 0);
 }
 
-/* Of an edge, the variables in the stage, ascending; at most `most`. */
+/* Lists the variables of an edge that are in the stage, ascending; at most `most`. */
 static int variables_of(const struct maker *k, const struct edge *e, int most, int *out) {
     const struct blocks *g = &k->ev->space->blocks;
     int n = 0;
@@ -224,7 +232,7 @@ static int variables_of(const struct maker *k, const struct edge *e, int most, i
     return n;
 }
 
-/* All layouts of these variables together. */
+/* Adds an edge's costs under all combinations of layouts of these variables. */
 static void add_together(struct maker *k, const struct edge *e, double times, int n,
                          const int *var) {
     const struct critical_factor *f = factor_of(k, n, var);
@@ -240,7 +248,8 @@ static void add_together(struct maker *k, const struct edge *e, double times, in
         set(k, var[j], 0);
 }
 
-/* What a pair of changes costs beyond each of them, while all others stay. */
+/* Adds the costs of changing a pair beyond both single changes, while all other ops
+ * keep their layouts. */
 static void add_pair(struct maker *k, const struct edge *e, double times, const int var[2],
                      struct worth now, struct worth *const alone[2]) {
     const struct critical_factor *f = factor_of(k, 2, var);
@@ -261,6 +270,8 @@ static void add_pair(struct maker *k, const struct edge *e, double times, const 
     set(k, var[1], 0);
 }
 
+/* Approximates an edge with too many combinations: the cost of each change alone, and
+ * of each pair of changes. */
 static void add_pairs(struct maker *k, const struct edge *e, double times, int n,
                       const int *var) {
     struct worth now = edge_worth(k, e, times), *alone[CRITICAL_ARITY];
@@ -298,7 +309,8 @@ static void add_edge(struct maker *k, const struct edge *e, double times) {
         add_pairs(k, e, times, n <= CRITICAL_ARITY ? n : CRITICAL_ARITY, var);
 }
 
-/* Edges inside the stage that are alike count together; those that its bounds cut stand alone. */
+/* Adds the edges: equal ones inside the stage as one, those that cross its ends one by
+ * one. */
 static void add_edges(struct maker *k) {
     const struct blocks *g = &k->ev->space->blocks;
     const struct crossing *in = &k->ev->space->crossings[k->st->first];
@@ -321,6 +333,7 @@ static void add_edges(struct maker *k) {
             }
 }
 
+/* Hashes everything that a solution depends on, so that equal stages are solved once. */
 static uint64_t hash_of(const struct stage_tables *t) {
     uint64_t h = memo_mix(1, (uint64_t)t->p.n);
     for (int64_t i = 0; i < t->factors.n; i++) {
@@ -350,6 +363,7 @@ static double elements_of(const struct space *sp) {
     return n;
 }
 
+/* Prepares empty tables; no op has a variable yet. */
 static void begin(struct maker *k) {
     const struct blocks *g = &k->ev->space->blocks;
     size_t nodes = (size_t)g->x.n_nodes, ops = (size_t)g->x.model->n_ops;

@@ -1,17 +1,18 @@
-/* stage_tables.h - what a stage costs, as tables over the layouts of its ops: a problem for
- * lib/solve/critical/critical.h.
+/* stage_tables.h - what a stage costs, as tables over the layouts of its ops: a
+ * problem for lib/solve/critical/critical.h.
  *
- * A variable is a node of the strategy graph in the stage, a value one of its layouts. Tables
- * have microseconds over a step and bytes on a device: of nodes, and of edges over all the
- * nodes that they connect, exactly as prefix sums add them up. Gradients that are reduced in
- * one go are charged by the element, at the least that one takes in any number of them. Left
- * out are temporaries and what recomputing changes. So the sum is never above what the stage
- * takes, unless an edge has more combinations of layouts than a table may have entries: then
- * `exact` is false, and the ops of the edge are looked at in pairs while the others keep their
+ * A variable is a node of the strategy graph in the stage; a value is one of its
+ * layouts. Tables have microseconds over a step and bytes on a device: of nodes, and
+ * of edges over all the nodes that they connect, exactly as prefix sums add them up.
+ * Gradients that are reduced in one collective are charged by the element, at the
+ * least that an element takes in any number of them. Temporaries and the effects of
+ * recompute are left out. So the sum never exceeds what the stage takes, unless an
+ * edge has more combinations of layouts than a table may have entries. Then `exact` is
+ * false, and the ops of that edge are considered in pairs while the others keep their
  * layouts.
  *
- * An op is critical if no tensor bypasses it. A tensor that several instances of a repeat read
- * does not count; its origin is critical too.
+ * An op is critical if no tensor bypasses it. A tensor that several instances of a
+ * repeat read does not count; the op that makes it is critical too.
  *
  *     struct stage_tables t;
  *     if (stage_tables_make(ev, &setting, &stage, &in_flight, true, &t) &&
@@ -27,17 +28,17 @@
 
 struct stage_tables {
     struct critical_problem p; /* without a limit */
-    int *node;                 /* [variables] of the strategy graph */
-    struct layout **layouts;   /* [variables] by value */
+    int *node;                 /* [variables] node of the strategy graph */
+    struct layout **layouts;   /* [variables][values] */
     bool exact;
     uint64_t hash; /* of all tables */
     struct arena arena;
     ARR(struct critical_factor) factors;
 };
 
-/* all: every legal layout is a value; otherwise the one that the stage has, number 0, and some
- * near it. False where an op has no layout, or too many to list: then there are no tables, but
- * `out` has to be released all the same. */
+/* all: every legal layout is a value; otherwise the layout that the stage has, number
+ * 0, and some near it. Returns false if an op has no layout, or too many to list: then
+ * there are no tables, but `out` has to be released all the same. */
 bool stage_tables_make(struct evaluate *ev, const struct setting *setting,
                        const struct search_stage *st, const struct in_flight *in_flight,
                        bool all, struct stage_tables *out);

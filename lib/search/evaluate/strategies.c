@@ -1,4 +1,4 @@
-/* Strategies of a stage: see strategies.h. */
+/* Strategies of a stage (see strategies.h). */
 #include "search/evaluate/strategies.h"
 
 #include "search/evaluate/front.h"
@@ -10,20 +10,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double LIST_ALL = 1000; /* ways of a stage */
+/* With at most this many strategies a stage is listed at once; with more, its tables
+ * first tell which strategies are too slow. */
+static const double LIST_ALL = 1000;
 
 struct choices {
     struct evaluate *ev;
     struct memo known; /* struct strategies */
     double listed, most;
-    double tried; /* layouts of single ops, legal or not */
+    double tried; /* layouts of single ops that were tried, legal or not */
     bool presets;
     double most_us; /* see strategies_limit */
-    /* Scratch: of the stage at hand. */
-    struct layout *at;          /* [nodes] */
-    ARR(int) ops;               /* of the deduplicated model, one for each of its nodes */
-    struct layout_list layouts; /* of these ops, one after the other */
-    ARR(int64_t) first;         /* where those of each begin, and the end */
+    /* Scratch for the stage at hand. */
+    struct layout *at; /* [nodes] */
+    ARR(int) ops;      /* ops of the deduplicated model, one for each node of the stage */
+    struct layout_list layouts; /* layouts of these ops, one op after the other */
+    ARR(int64_t) first;         /* where the layouts of each op begin, and the end */
     ARR(struct strategy) found;
 };
 
@@ -59,8 +61,8 @@ double strategies_listed(const struct choices *c) {
 
 /* ---- layouts ----------------------------------------------------------------------------- */
 
-/* The nodes of the stage and their layouts; returns how many ways there are to combine them. Where these
- * are too many, or a node has none, not all nodes are gone through. */
+/* Lists the nodes of the stage and their layouts; returns the number of combinations.
+ * If these are too many, or a node has no layout, it stops early. */
 static double list_nodes(struct choices *c, const struct search_stage *st,
                          int64_t micro_batch) {
     const struct blocks *g = &c->ev->space->blocks;
@@ -90,7 +92,7 @@ static uint64_t mix_us(uint64_t h, double us) {
     return memo_mix(h, bits);
 }
 
-/* Work of ops first .. end-1, as neighbours' waiting has it. */
+/* Hashes the time of ops first .. end-1, for which neighbours may have to wait. */
 static uint64_t mix_work(const struct choices *c, const struct prefix *t, int first,
                          int end, uint64_t h) {
     if (first >= end)
@@ -108,6 +110,7 @@ static uint64_t mix_op(const struct choices *c, const struct search_stage *st, i
     return memo_mix(h, word);
 }
 
+/* Hashes everything that neighbours see of a strategy. */
 static uint64_t seen_of(const struct choices *c, const struct prefix *t,
                         const struct search_stage *st, bool missing) {
     const struct blocks *g = &c->ev->space->blocks;
@@ -176,7 +179,7 @@ static void add_layouts(struct choices *c, struct search_stage *st, int64_t micr
     st->regather = false;
 }
 
-/* All layouts of the k-th node and those behind it. */
+/* Tries all layouts of the k-th node and of those behind it. */
 static void combine(struct choices *c, struct search_stage *st, int64_t micro_batch,
                     int first_rank, bool apart, int64_t k) {
     if (k == c->ops.n) {
@@ -225,7 +228,8 @@ static bool take_choice(void *arg, const int *choice) {
     return c->listed <= c->most && !budget_stopped(c->ev->budget);
 }
 
-/* False where tables do not say what the stage costs, or there are too many all the same. */
+/* Lists the strategies within c->most_us; returns false if tables do not give the
+ * exact costs of the stage, or if there are still too many. */
 static bool list_within(struct choices *c, struct search_stage *st, int64_t micro_batch,
                         int first_rank, bool apart) {
     static const struct in_flight none;
@@ -262,16 +266,20 @@ static int by_time(const void *a, const void *b) {
     return (us > other) - (us < other);
 }
 
-/* How many ways of the stage are to be looked at, in each of the presets or layouts of its nodes. */
+/* The number of strategies to look at: presets, or combinations of layouts, times
+ * levels of ZeRO and recompute. */
 static double count_strategies(struct choices *c, struct search_stage *st,
                                int64_t micro_batch) {
-    space_apply_preset(c->ev->space, st, micro_batch, (struct preset){0}); /* its mesh */
+    /* the stage's own mesh */
+    space_apply_preset(c->ev->space, st, micro_batch, (struct preset){0});
     return (c->presets ? 1 : list_nodes(c, st, micro_batch)) *
            (st->devices > 1 ? space_zero_levels(c->ev->space) : 1) *
            (1 + may_regather(c, st)) *
            (1 + (RECOMPUTE_LEVELS - 1) * space_stage_blocks(c->ev->space, st));
 }
 
+/* Lists the strategies of a stage: first by its tables, if there are many and a time
+ * limit; otherwise all. */
 static struct strategies *find_strategies(struct choices *c, struct search_stage st,
                                           int64_t micro_batch, int first_rank, bool apart) {
     struct strategies *w = mem_alloc(sizeof *w);
@@ -309,8 +317,8 @@ const struct strategies *strategies_of(struct choices *c, const struct search_st
     return c->listed <= c->most ? *slot : NULL;
 }
 
-/* Has an op on all devices so many layouts, legal or not, that going through them takes long by
- * itself? */
+/* Has an op on all devices so many layouts, legal or not, that trying all of them
+ * takes long by itself? */
 static bool has_many_layouts(const struct space *sp) {
     static const double MANY = 1e4;
     const struct model *m = sp->blocks.x.model;
@@ -326,10 +334,11 @@ static bool has_many_layouts(const struct space *sp) {
     return false;
 }
 
-/* Are all stages listed with so many ways? Gives up on the list once it is too long, too much was
- * tried for it, or the time is up. */
+/* Can all stages with this micro-batch be listed, with at most *n strategies? Stops
+ * when the list is too long, too much was tried for it, or time is up. */
 static bool is_short(struct choices *c, int64_t micro_batch, double *n) {
-    /* Half a second: pins may forbid most of what is tried, so that the list stays short for long. */
+    /* Trying that many takes half a second. Pins may forbid most of what is tried, so
+     * that the list stays short. */
     static const double MOST_TRIED = 5e6;
     const struct search_problem *p = space_problem_of(c->ev->space);
     int n_ops = p->model->n_ops, groups = space_max_groups(c->ev->space);

@@ -1,11 +1,11 @@
-/* strategies.h - all ways in which a stage may do its ops, without those that another way beats
- * whatever its neighbours are.
+/* strategies.h - all strategies of a stage, without those that another one beats
+ * whatever the neighbours are.
  *
- * A way is a layout for each op (instances of a repeat have the same), a level of ZeRO, and how many
- * blocks are recomputed how far. Way a makes way b superfluous if no time and no bytes of a are more,
- * and nothing that the neighbours see of the stage differs: the layouts of ops that give or take
- * what passes its bounds, and the work in front of and behind those. Where there are too many ways,
- * there is no list.
+ * A strategy is a layout for each op (instances of a repeat have the same), a level of
+ * ZeRO, and how many blocks are recomputed at which level. Strategy a makes strategy b
+ * superfluous if a takes no more time and no more bytes in anything, and neighbours
+ * see no difference: the layouts of ops that send or receive, and the work in front of
+ * and behind these. If there are too many strategies, there is no list.
  *
  *     struct choices *c = strategies_make(ev, 1e6, false);
  *     const struct strategies *w = strategies_of(c, &stage, micro_batch, first_rank, false);
@@ -19,29 +19,29 @@
 
 struct strategy {
     struct search_stage st;
-    const struct stage_sum *sum; /* kept by the search */
-    uint64_t seen;               /* what neighbours see of it */
+    const struct stage_sum *sum; /* belongs to the evaluator */
+    uint64_t seen;               /* hash of what neighbours see of it */
 };
 struct strategies {
     int64_t n;
-    struct strategy *p; /* the fastest first, by forward and backward together */
+    struct strategy *p; /* the fastest first, by forward and backward time together */
 };
 
-/* most: ways that are looked at in all. presets: only layouts of uniform presets, all
- * blocks recomputed or none. */
+/* most: strategies that are looked at altogether. presets: only uniform presets, with
+ * all blocks recomputed or none. */
 struct choices *strategies_make(struct evaluate *ev, double most, bool presets);
 void strategies_free(struct choices *c);
-/* Of a stage of which ops and devices are set; NULL where there would be too many to look at, from
- * then on. apart: weight gradients are made apart. */
+/* The strategies of a stage whose ops and devices are set; NULL, from then on, once
+ * too many were looked at. apart: weight gradients are computed separately. */
 const struct strategies *strategies_of(struct choices *c, const struct search_stage *st,
                                        int64_t micro_batch, int first_rank, bool apart);
-/* Are there at most so many ways of all possible stages together? Groups of devices that differ
- * only in their offset within nodes count once. */
+/* Do all possible stages together have at most `most` strategies? Groups of devices
+ * that differ only in their offset within nodes count once. */
 bool strategies_can_be_listed(struct evaluate *ev, double most);
-/* From now on, of a stage with many ways only those are listed that take no longer than this
- * over a step by its tables (stage_tables.h). */
+/* From now on, of stages with many strategies only those are listed whose time over a
+ * step, by the stage's tables (stage_tables.h), is at most most_us. */
 void strategies_limit(struct choices *c, double most_us);
-/* How many ways were looked at. */
+/* How many strategies were looked at. */
 double strategies_listed(const struct choices *c);
 
 #endif

@@ -1,4 +1,4 @@
-/* Blocks: see blocks.h. */
+/* Blocks (see blocks.h). */
 #include "search/graph/blocks.h"
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ const struct edge *blocks_small_edge(const struct blocks *b, const struct edge *
     return &b->xs.edges[b->xs.edges_of[b->x.of[e->origin]] + which];
 }
 
-/* The structure of the whole model, and of the deduplicated one. */
+/* Finds the structure of the whole model and that of the deduplicated one. */
 static void find_structure(struct blocks *b) {
     int n = b->pins ? b->whole->n_ops : 0;
     uint64_t *marks = n ? mem_array((size_t)n, sizeof *marks) : NULL;

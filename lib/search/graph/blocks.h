@@ -1,8 +1,9 @@
-/* blocks.h - what in a model repeats, once and for all: its structure, and the deduplicated model in
- * which each repeated layer stands at most three times (structure.h).
+/* blocks.h - which parts of a model repeat, found once: its structure, and the
+ * deduplicated model, which has at most three instances of each repeated layer
+ * (structure.h).
  *
- * Ops of the deduplicated model are its *nodes* where instances of a layer count once. Everything that
- * the search works out, it works out for these.
+ * An op of the deduplicated model has a *node*; the instances of a layer share their
+ * nodes. Everything that the search computes, it computes for nodes.
  *
  *     struct blocks b;
  *     blocks_init(&b, model, NULL);
@@ -20,16 +21,17 @@ struct blocks {
     const struct pins *pins;   /* borrowed, or NULL */
     struct structure s;        /* of the whole model */
     struct dedup x;            /* the deduplicated model */
-    struct structure xs;       /* its structure: its edges */
-    int offload;               /* sets of OFFLOADS of all ops, unless pinned */
+    struct structure xs;       /* its structure, mainly its edges */
+    int offload;               /* sets of OFFLOADS of all ops that pins leave free */
 };
 
-/* Ops that pins treat differently are not alike. */
+/* Ops that pins treat differently are different. */
 void blocks_init(struct blocks *b, const struct model *m, const struct pins *pins);
 void blocks_release(struct blocks *b);
 
-/* What an op of the deduplicated model has in a stage with this level of ZeRO, or this choice to gather
- * again; and which sets of OFFLOADS it keeps on hosts: pins decide first. */
+/* What an op of the deduplicated model has in a stage with this level of ZeRO, and
+ * with this choice of regathering; and which sets of OFFLOADS it keeps on hosts. Pins
+ * take precedence. */
 int blocks_zero(const struct blocks *b, int op, int zero);
 bool blocks_regather(const struct blocks *b, int op, bool regather);
 int blocks_offload(const struct blocks *b, int op);

@@ -1,7 +1,7 @@
-/* The deduplicated model: the same model with at most three instances of each run.
+/* The deduplicated model: the same model with at most three instances of each repeat.
  *
- * An op that is left out is stood for by its fellow in the second instance; what the last
- * instance reads of the one before it, it reads of the second. */
+ * An op that is left out is represented by the corresponding op of the second
+ * instance. What the last instance reads of the one before it, it reads of the second. */
 #include "search/graph/structure.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 enum { KEPT_INSTANCES = 3 };
 
-/* The op of the whole model that stands for this one. */
+/* Returns the op of the whole model that represents this one. */
 static int stand_in(const struct structure *s, int op) {
     if (s->repeat_of[op] < 0)
         return op;
@@ -20,7 +20,8 @@ static int stand_in(const struct structure *s, int op) {
     return op - (j - 1) * r->period;
 }
 
-/* Its instances but the first, the second and the last stand for the second. */
+/* Returns how many instances in front of the op's are left out: all but the first, the
+ * second and the last. */
 static int left_out(const struct structure *s, int op) {
     if (s->repeat_of[op] < 0 || s->repeats[s->repeat_of[op]].count <= KEPT_INSTANCES)
         return 0;
@@ -28,13 +29,14 @@ static int left_out(const struct structure *s, int op) {
     return j > 0 && j < s->repeats[s->repeat_of[op]].count - 1 ? j - 1 : 0;
 }
 
-/* The first op of its node: all instances of a repeat are one. */
+/* Returns the first op of its node: all instances of a repeat share their nodes. */
 static int node_op(const struct structure *s, int op) {
     if (s->repeat_of[op] < 0)
         return op;
     return op - structure_instance(s, op) * s->repeats[s->repeat_of[op]].period;
 }
 
+/* Numbers the ops of the deduplicated model, and its nodes. */
 static void number_ops(const struct model *m, const struct structure *s, struct dedup *x) {
     int n = 0;
     x->of = mem_array(2 * ((size_t)m->n_ops + 1), sizeof *x->of);
@@ -55,7 +57,7 @@ static void number_ops(const struct model *m, const struct structure *s, struct 
     x->of[m->n_ops] = x->model->n_ops = n;
 }
 
-/* Data inputs stay as they are; results get new numbers behind them. */
+/* Numbers tensors: inputs of the model keep their order, results follow behind them. */
 static int tensor_in(const struct model *m, const struct dedup *x, const int *data,
                      int tensor) {
     int producer = m->tensors[tensor].producer, k = 0;
@@ -104,6 +106,7 @@ static void copy_op(const struct model *m, struct dedup *x, const int *data, int
         o->out[k] = copy_tensor(m, x, from->out[k], i);
 }
 
+/* Copies what is kept of the model; names and dims are shared with the whole one. */
 void dedup_make(const struct model *m, const struct structure *s, struct dedup *x) {
     *x = (struct dedup){.model = mem_alloc(sizeof *x->model)};
     struct model *e = x->model;

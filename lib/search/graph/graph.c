@@ -1,13 +1,14 @@
 /* Windows: a few ops compiled as a stage.
  *
- * The plan at hand has two stages: the window, and everything else. The compiler sees to
- * what is received, converted, kept, reduced and sent. */
+ * The scratch plan has two stages: the window, and everything else. So the compiler
+ * itself decides what is received, converted, kept, reduced and sent. */
 #include "search/graph/graph.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* Temporaries do not add up: the larger ones count. */
 void load_add(struct load *to, const struct load *l, double times) {
     for (int i = 0; i < LOAD_PARTS; i++)
         to->v[i] += times * l->v[i];
@@ -31,10 +32,11 @@ void load_add(struct load *to, const struct load *l, double times) {
 struct window {
     int n;
     const int *ops;               /* of the deduplicated model, ascending */
-    const struct layout *layouts; /* by node */
-    const bool *recompute;        /* by node, or NULL */
+    const struct layout *layouts; /* [nodes] */
+    const bool *recompute;        /* [nodes], or NULL */
 };
 
+/* Makes the window stage 0 of the scratch plan. */
 static void set_stage(struct graph *g, const struct setting *st, const struct window *w) {
     struct stage *stage = &g->stages[0];
     stage_mesh(st->devices, st->mesh, &stage->mesh);
@@ -67,6 +69,9 @@ static bool is_gradient(const struct stage_program *sp, int buffer) {
     return buffer >= 0 && sp->buffers[buffer].mem == MEM_gradients;
 }
 
+/* Adds an instruction to the part of the load that its segment belongs to. Reductions
+ * of gradients and their filling are counted in elements, because a stage does them in
+ * one go. */
 static void add_instr(struct graph *g, const struct stage_program *sp, int i, bool *norm,
                       struct load *l) {
     const struct instr *ins = &sp->instrs[i];
@@ -97,8 +102,8 @@ static void add_instr(struct graph *g, const struct stage_program *sp, int i, bo
     }
 }
 
-/* Lifetimes in the update: those that the buffers tell are from before reductions were
- * merged. */
+/* Memory of the update by lifetimes after reductions were merged; the buffers' own
+ * lifetimes are from before that. */
 static void count_update_memory(const struct stage_program *sp, struct load *l) {
     int from = sp->seg[SEG_REDUCE], n = sp->n_instrs - from, norm = from;
     int *first = mem_array(2 * (size_t)sp->n_buffers + 1, sizeof *first);
@@ -216,22 +221,22 @@ const struct load *graph_node(struct graph *g, const struct setting *st, int op,
 
 /* ---- edges ----------------------------------------------------------------------------- */
 
-/* Readers that are alike, have one layout, and read the tensor alike. */
+/* Readers that are equal, have one layout, and read the tensor in the same way. */
 struct group {
     int node;
     uint64_t alike;
-    int m;           /* so many of them */
-    int most, taken; /* by choose_ops: as many as that, and so far */
+    int m;           /* how many there are */
+    int most, taken; /* how many choose_ops may take, and has taken */
 };
 enum { MOST_ALIKE = 3 };
 
 struct members {
     const struct edge *small; /* the edge in the deduplicated model */
-    int origin;               /* in the deduplicated model, -1 = outside */
+    int origin;               /* op of the deduplicated model; -1 = outside */
     ARR(struct group) groups;
 };
 
-/* The operands of an op that are this tensor, as bits. */
+/* Returns which operands of an op are this tensor, as bits. */
 static uint64_t read_as(const struct model *m, int op, const struct edge *e) {
     const struct model_op *o = &m->ops[op];
     uint64_t bits = 0;
@@ -271,7 +276,8 @@ static int find_members(const struct blocks *g, const struct edge *e, int first,
     return n + (mb->origin >= 0);
 }
 
-/* Ops of the deduplicated model for these members, with at most as many of each group as said. */
+/* Lists ops of the deduplicated model for these members, with at most the given number
+ * of each group. */
 static int choose_ops(const struct blocks *g, struct members *mb, int *ops) {
     int n = 0;
     for (int64_t i = 0; i < mb->groups.n; i++)
@@ -290,8 +296,8 @@ static int choose_ops(const struct blocks *g, struct members *mb, int *ops) {
     return n;
 }
 
-/* The load of the members compiled together, less the load of each alone; `temp` is that of all
- * together. */
+/* The load of the members compiled together, less the load of each alone; `temp` is
+ * that of all together. */
 static struct load joint_load(struct graph *g, const struct setting *st, struct members *mb,
                               const struct layout *layouts) {
     int *ops = mem_array((size_t)mb->small->n + 1, sizeof *ops);
@@ -306,7 +312,7 @@ static struct load joint_load(struct graph *g, const struct setting *st, struct 
     return l;
 }
 
-/* More than three readers of a kind: each further one is as the third. */
+/* With more than three readers of a kind, each further one adds as much as the third. */
 static struct load edge_load(struct graph *g, const struct setting *st, struct members *mb,
                              const struct layout *layouts) {
     for (int64_t i = 0; i < mb->groups.n; i++)
@@ -350,7 +356,7 @@ static const struct load *kept_edge_load(struct graph *g, const struct setting *
         return *slot;
     struct load *l = arena_alloc(&g->arena, sizeof *l);
     *l = edge_load(g, st, mb, layouts);
-    /* Compiling the members may have grown the table, so the entry is looked up again. */
+    /* Compiling the members may have moved the table, so the entry is looked up again. */
     *memo_slot(&g->loads, key) = l;
     return l;
 }
@@ -365,8 +371,8 @@ const struct load *graph_edge(struct graph *g, const struct setting *st,
     return kept_edge_load(g, e->param >= 0 ? st : &plain, g->members, layouts);
 }
 
-/* As the prefix sums have the stretch, and what they add for tensors of ops before it that several
- * of its ops read. */
+/* Subtracts what the prefix sums have for the range, and what they add for tensors
+ * from in front of it that several of its ops read. */
 static void subtract_plain(struct graph *g, const struct setting *st, int first, int end,
                            const struct layout *layouts, struct load *l) {
     int from = g->b->x.from[first], to = from + end - first;
@@ -379,7 +385,8 @@ static void subtract_plain(struct graph *g, const struct setting *st, int first,
 const struct load *graph_recompute(struct graph *g, const struct setting *st, int first,
                                    int end, const bool *recompute,
                                    const struct layout *layouts) {
-    /* Made again, an op shares with its gradient what ZeRO gathers. */
+    /* Recomputing an op gathers its parameters once for both its value and its
+     * gradient, so ZeRO matters. */
     struct setting plain = st->zero > ZERO_OPTIMIZER ? *st : graph_without_zero(st);
     uint64_t key =
         memo_mix(memo_mix(graph_setting_hash(&plain, 9), (uint64_t)first), (uint64_t)end);
@@ -398,7 +405,7 @@ const struct load *graph_recompute(struct graph *g, const struct setting *st, in
     free(ops);
     subtract_plain(g, &plain, first, end, layouts, l);
     l->update_temp = 0;
-    /* Summing may have grown the table, so the entry is looked up again. */
+    /* Summing may have moved the table, so the entry is looked up again. */
     *memo_slot(&g->loads, key) = l;
     return l;
 }
@@ -416,6 +423,7 @@ void graph_borrow(struct graph *g, const struct graph *from) {
 
 /* ---- setting up ------------------------------------------------------------------------ */
 
+/* The scratch plan has all ops in stage 1; windows move theirs to stage 0. */
 void graph_init(struct graph *g, const struct blocks *b, struct cost *cost, int devices,
                 enum optimizer optimizer, enum dtype dtype) {
     *g = (struct graph){.b = b, .cost = cost, .members = mem_alloc(sizeof *g->members)};

@@ -1,13 +1,14 @@
-/* graph.h - the strategy graph: what every op costs under every layout, and what it costs
- * or saves to have ops that share a tensor in one stage.
+/* graph.h - the strategy graph: what every op costs under every layout, and what it
+ * costs or saves to have ops that share a tensor in one stage.
  *
- * A node is an op of a distinct block (all instances of a repeat are one node), a strategy of
- * it a layout. A load is what something asks of a stage: times, and bytes by when they are
- * held. The load of a node is that of the op compiled as a stage of its own; the load of an
- * edge is that of its ops compiled together, less their own. So the load of a stage is the
- * sum of its nodes and of the edges inside it, and what crosses the stage's bounds needs no
- * rule of its own. Everything is compiled by the compiler, priced by lib/cost, and kept by
- * what is alike: a hundred layers cost as much as two.
+ * A node is an op of a distinct block (all instances of a repeat share it); its
+ * strategies are its layouts. A load is what something asks of a stage: times, and
+ * bytes by when they are held. The load of a node is that of the op compiled as a
+ * stage of its own. The load of an edge is that of its ops compiled together, less
+ * their own loads. So the load of a stage is the sum of its nodes and of the edges
+ * inside it, and what crosses its ends needs no rule of its own. Everything is
+ * compiled by the compiler, priced by lib/cost, and kept by what is equal: a hundred
+ * layers cost as much as two.
  *
  *     struct graph g;
  *     graph_init(&g, &blocks, &cost, devices, OPTIMIZER_adamw, DTYPE_f32);
@@ -22,8 +23,9 @@
 #include "search/graph/memo.h"
 #include "search/graph/stage_mesh.h"
 
-/* What adds up. Times in us: of one micro-batch, and of the update before and behind the
- * norm; gradients that are reduced in one go with others are elements, see `reduce`. */
+/* The parts of a load that add up. Times in microseconds: of one micro-batch, and of
+ * the update before and after the gradient norm. Gradients that are reduced with
+ * others in one collective are counted in elements, see `reduce`. */
 #define LOADS(X)                                                                           \
     X(forward)                                                                             \
     X(backward)                                                                            \
@@ -44,21 +46,21 @@ enum load_part {
         LOAD_PARTS
 };
 
-/* Sets of mesh axes over which a stage reduces gradients, which are as many as experts, dense
- * weights and norms have; of more, the last takes all. */
+/* Different sets of mesh axes over which a stage reduces gradients: experts, dense
+ * weights and norms have up to this many. Further sets count as the last one. */
 enum { LOAD_REDUCTIONS = 8 };
 
 struct load {
     double v[LOAD_PARTS];
     struct reduction {
-        unsigned axes; /* 0 = free */
+        unsigned axes; /* 0 = the entry is free */
         double elems;
     } reduce[LOAD_REDUCTIONS]; /* of gradients */
-    /* Bytes of temporaries: the most that are held at once in forward and backward, and in
-     * the update besides those across the norm. These do not add up. */
+    /* Bytes of temporaries: the most that are held at once in forward and backward,
+     * and in the update in addition to those across the norm. These do not add up. */
     int64_t temp, update_temp;
-    /* Of backward, what comes behind its last message: gradients of its parameters that ZeRO
-     * reduces. This does not add up either. */
+    /* The part of the backward pass behind its last message: reducing gradients of
+     * parameters for ZeRO. It does not add up either. */
     double behind_us;
 };
 void load_add(struct load *to, const struct load *l, double times);
@@ -69,9 +71,11 @@ struct setting {
     int64_t micro_batch;
     int first_rank; /* in its node */
     int zero;
-    const struct mesh *mesh; /* its own, or NULL: the usual one of so many devices */
-    bool apart;              /* weight gradients are made apart */
-    bool regather;           /* what is gathered forward is gathered again backward */
+    /* its own, or NULL: the usual one for this number of devices */
+    const struct mesh *mesh;
+    bool apart; /* weight gradients are computed separately */
+    /* what is gathered in the forward pass is gathered again in the backward pass */
+    bool regather;
 };
 
 struct graph {
@@ -79,8 +83,8 @@ struct graph {
     struct cost *cost;      /* borrowed */
     struct plan plan;       /* scratch: stage 0 is what is compiled */
     struct stage stages[2];
-    struct compile_scratch scratch; /* of windows */
-    int64_t compiled;               /* windows */
+    struct compile_scratch scratch; /* for windows */
+    int64_t compiled;               /* number of windows */
     double norm_us;                 /* of the gradient norm over all devices */
     bool norm_missing;              /* the profile lacks it */
     struct memo loads;              /* in the arena, or borrowed */
@@ -93,33 +97,36 @@ void graph_init(struct graph *g, const struct blocks *b, struct cost *cost, int 
                 enum optimizer optimizer, enum dtype dtype);
 void graph_release(struct graph *g);
 
-/* Of a setting, chained into h as memo_mix does. */
+/* Hashes a setting, chained into h like memo_mix. */
 uint64_t graph_setting_hash(const struct setting *st, uint64_t h);
 
-/* ZeRO changes only what is done with parameters: an op without any is compiled once, without
- * ZeRO. */
+/* ZeRO only changes what is done with parameters: an op without any is compiled once,
+ * without ZeRO. */
 struct setting graph_without_zero(const struct setting *st);
 
-/* Takes over what another graph of the same problem has compiled so far; that one has to be
- * released later than this one. */
+/* Takes over what another graph for the same problem has compiled so far; that graph
+ * must be released after this one. */
 void graph_borrow(struct graph *g, const struct graph *from);
 
-/* Each load is valid until graph_release. Layouts are by node. An op of the deduplicated model alone: */
+/* The functions below return loads that stay valid until graph_release; layouts are by
+ * node. This one: an op of the deduplicated model alone. */
 const struct load *graph_node(struct graph *g, const struct setting *st, int op,
                               const struct layout *layouts);
-/* The same as it was compiled: it stands, and what its instructions cost is asked of cost_instr with
- * g->plan, until the next window is compiled. */
+/* The program of the same op: it is valid, and its instructions can be priced by
+ * cost_instr with g->plan, until the next window is compiled. */
 void graph_compile(struct graph *g, const struct setting *st, int op,
                    const struct layout *layouts, struct stage_program *out);
 /* Edge e of the whole model in a stage of ops first .. end-1 of the whole model. */
 const struct load *graph_edge(struct graph *g, const struct setting *st,
                               const struct edge *e, int first, int end,
                               const struct layout *layouts);
-/* What making ops again changes: ops of the deduplicated model first .. end-1 where again[node]. */
+/* What recomputing ops changes: those of ops first .. end-1 of the deduplicated model
+ * with recompute[node]. */
 const struct load *graph_recompute(struct graph *g, const struct setting *st, int first,
                                    int end, const bool *recompute,
                                    const struct layout *layouts);
-/* One collective over gradients, or their filling (axes 0). */
+/* The time of one collective over gradients or, if axes is 0, of filling them with
+ * zeros. */
 double graph_reduce_us(struct graph *g, const struct setting *st, unsigned axes,
                        double elems, bool *missing);
 

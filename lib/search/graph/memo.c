@@ -5,7 +5,7 @@
 
 enum { FIRST_CAP = 64 };
 
-/* The key's entry, or the free one where it belongs. There is one. */
+/* Returns the key's entry, or the free one where it belongs. There always is one. */
 static struct memo_entry *find(const struct memo *m, uint64_t key) {
     uint64_t mask = (uint64_t)m->cap - 1, i = key & mask;
     while (m->entries[i].key != key && m->entries[i].key)

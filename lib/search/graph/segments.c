@@ -1,4 +1,4 @@
-/* Segments: see segments.h. */
+/* Segments (see segments.h). */
 #include "search/graph/segments.h"
 
 #include <stdlib.h>
@@ -9,8 +9,9 @@ static const struct repeat *repeat_at(const struct structure *s, int op) {
     return s->repeat_of[op] < 0 ? NULL : &s->repeats[s->repeat_of[op]];
 }
 
-/* The op of the deduplicated model from which on it has ops first .. end-1 in one piece, or -1. Inside of
- * a repeat the second instance stands for all, so that stretches of different instances are one. */
+/* Returns the op of the deduplicated model from which on it has ops first .. end-1 in
+ * one piece, or -1. Inside a repeat the second instance stands for all, so equal
+ * ranges of different instances are one. */
 static int stand_in(const struct blocks *b, int first, int end) {
     const struct structure *s = &b->s;
     const struct repeat *r = repeat_at(s, first);
@@ -29,7 +30,7 @@ static int unit_end(const struct structure *s, int op, int limit) {
     return end < limit ? end : limit;
 }
 
-/* Where the segment ends that begins with this op; `first` itself where there is none. */
+/* Returns the end of the segment that begins with this op, or `first` if none does. */
 static int segment_end(const struct blocks *b, int first) {
     const struct model *m = b->whole;
     int end = first + 1, block = m->ops[first].block;
@@ -42,7 +43,7 @@ static int segment_end(const struct blocks *b, int first) {
     return block >= 0 || repeated ? unit_end(&b->s, first, end) : first;
 }
 
-/* Which repeat all of a segment lies in, or NULL. */
+/* Returns the repeat that all of a segment lies in, or NULL. */
 static const struct repeat *repeat_around(const struct blocks *b,
                                           const struct recompute_segment *g) {
     const struct repeat *r = repeat_at(&b->s, g->first);
@@ -53,7 +54,8 @@ static bool alike(const struct recompute_segment *x, const struct recompute_segm
     return x->from == y->from && x->end - x->first == y->end - y->first;
 }
 
-/* Segments of a repeat are alike a period apart. One at its end may be cut short, and has no fellow. */
+/* Segments of a repeat are equal one period apart. A segment at its end may be cut
+ * short, and is equal to no other. */
 static void find_alike(const struct blocks *b, struct recompute_segments *s) {
     for (int k = 0, last; k < s->n; k = last) {
         const struct repeat *r = repeat_around(b, &s->list[k]);
@@ -63,7 +65,7 @@ static void find_alike(const struct blocks *b, struct recompute_segments *s) {
         while (k + stride < last && !alike(&s->list[k], &s->list[k + stride]))
             stride++;
         if (k + stride == last)
-            last = k + 1; /* it begins in the middle of a unit, and has no fellow */
+            last = k + 1; /* it begins in the middle of a unit, and is equal to no other */
         int whole = last;
         for (int i = last - 1; i - stride >= k; i--)
             if (!alike(&s->list[i], &s->list[i - stride]))
@@ -76,6 +78,7 @@ static void find_alike(const struct blocks *b, struct recompute_segments *s) {
     }
 }
 
+/* Cuts the list of ops into segments, and counts them for look-ups. */
 void segments_find(const struct blocks *b, struct recompute_segments *s) {
     int n = b->whole->n_ops;
     *s = (struct recompute_segments){.list = mem_array((size_t)n + 1, sizeof *s->list),

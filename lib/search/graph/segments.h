@@ -1,9 +1,11 @@
-/* segments.h - what is recomputed together: the stretches into which activation checkpointing cuts a
- * model (Chen et al. 2016, "Training deep nets with sublinear memory cost").
+/* segments.h - what is recomputed together: the ranges into which activation
+ * checkpointing cuts a model (Chen et al. 2016, "Training deep nets with sublinear
+ * memory cost").
  *
- * A segment is an innermost block of the model's file, or, where ops repeat without being in one, a unit of
- * structure.h. Ops outside of both are in none. A block whose ops the deduplicated model does not have in
- * one piece, because layers repeat inside of it, is cut into units as well.
+ * A segment is an innermost block of the model's file or, where ops repeat without
+ * being in one, a unit of structure.h. Other ops are in no segment. A block that the
+ * deduplicated model does not have in one piece, because layers repeat inside it, is
+ * cut into units as well.
  *
  *     struct recompute_segments s;
  *     segments_find(&blocks, &s);
@@ -17,8 +19,11 @@
 
 struct recompute_segment {
     int first, end; /* ops of the whole model */
-    int from; /* the op of the deduplicated model that stands for the first one; the others follow it */
-    /* Segments lead .. last-1 lie in one repeat; those a multiple of `stride` apart are alike. */
+    /* the op of the deduplicated model that stands for the first op; the others follow
+     * it */
+    int from;
+    /* Segments lead .. last-1 lie in one repeat; those a multiple of `stride` apart
+     * are equal. */
     int stride, lead, last;
 };
 
@@ -26,21 +31,22 @@ struct recompute_segments {
     int n;
     struct recompute_segment *list; /* [n] in order */
     int *of;                        /* [ops] the segment of an op, or -1 */
-    int *before;                    /* [ops + 1] segments that begin before an op */
+    int *before; /* [ops + 1] number of segments that begin in front of an op */
 };
 
 void segments_find(const struct blocks *b, struct recompute_segments *s);
 void segments_release(struct recompute_segments *s);
 
-/* The first segment that has an op at or after this one; s->n if there is none. */
+/* Returns the first segment that has an op at or behind this one; s->n if there is
+ * none. */
 int segments_from(const struct recompute_segments *s, int op);
-/* How many segments have ops among first .. end-1. */
+/* Returns how many segments have ops among first .. end-1. */
 int segments_in(const struct recompute_segments *s, int first, int end);
 
-/* Does an op behind its segment read what an op makes? */
+/* Does an op behind its segment read the result of this op? */
 bool segments_leaves(const struct blocks *b, const struct recompute_segments *s, int op);
-/* Is an op in a segment, and its result not what the segment hands on: is it recomputed where all of the
- * segment is? */
+/* Is the op in a segment, and its result not passed on by the segment? Then it is
+ * recomputed where the whole segment is. */
 bool segments_inner(const struct blocks *b, const struct recompute_segments *s, int op);
 
 #endif

@@ -1,7 +1,8 @@
-/* Meshes of stages: see stage_mesh.h. */
+/* Meshes of stages (see stage_mesh.h). */
 #include "search/graph/stage_mesh.h"
 
-/* One axis per prime factor, the first for several where there are more factors than axes. */
+/* Makes one axis per prime factor; the first axis takes several where there are more
+ * factors than axes. */
 static void make_mesh(int devices, bool ascending, struct mesh *mesh) {
     int factors[32], n = 0;
     for (int f = 2; devices > 1; f++)

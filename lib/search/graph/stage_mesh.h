@@ -8,11 +8,12 @@
 
 #include "plan/mesh.h"
 
-/* The mesh of so many devices, unless a stage has its own: one axis per prime factor, so that
- * any split of the devices among dims is a layout; where there are more factors than axes, the
- * first one takes several. The usual one has the largest factor outermost, so that what is
- * split finely is split among near devices. With the smallest there, other numbers of devices
- * are neighbours: of twelve 3, 6 or 12, instead of 2, 4 or 12. */
+/* Returns the stage's own mesh, or the usual one for this number of devices: one axis
+ * per prime factor, so that any split of the devices among dims is a layout; where
+ * there are more factors than axes, the first axis takes several. The usual mesh has
+ * the largest factor outermost, so that what is split into few parts is split among
+ * near devices. With the smallest factor there, other numbers of devices are
+ * neighbours: 3, 6 or 12 of twelve, instead of 2, 4 or 12. */
 void stage_mesh(int devices, const struct mesh *own, struct mesh *mesh);
 void stage_mesh_descending(int devices, struct mesh *mesh);
 void stage_mesh_ascending(int devices, struct mesh *mesh);

@@ -1,9 +1,9 @@
 /* Finding repeats.
  *
- * From left to right: at an op that stands in no run yet, every later op that is alike
- * proposes a period; the one that reaches furthest wins, the shortest of equals. Instances
- * must also be read alike from outside: where far ops read different instances, the stretch
- * is no run. */
+ * From left to right: at an op that is in no repeat yet, every later op that is equal
+ * proposes a period. The one that reaches furthest wins, the shortest of equals.
+ * Instances must also be read from outside in the same way: if distant ops read
+ * different instances, the range is no repeat. */
 #include "search/graph/structure.h"
 
 #include "search/graph/memo.h"
@@ -70,7 +70,8 @@ static bool read_before(const struct model_op *o, int k) {
     return false;
 }
 
-/* Readers of tensors stand under 0 .., users of parameters but their homes behind them. */
+/* Lists readers of tensors by the tensor's number; behind those, the users of
+ * parameters except the first. */
 static void list_readers(const struct model *m, int *first, int *list) {
     int n = m->n_tensors + m->n_params;
     for (int pass = 0; pass < 2; pass++) {
@@ -105,6 +106,8 @@ static void add_edge(struct structure *s, struct edge e, const int *first, int i
     s->edges[s->n_edges++] = e;
 }
 
+/* Makes an edge of every result that is read, and of every parameter that is used more
+ * than once. */
 static void find_edges(const struct model *m, struct structure *s) {
     int ids = m->n_tensors + m->n_params;
     int *first = mem_array((size_t)ids + 2, sizeof *first);
@@ -132,12 +135,12 @@ static void find_edges(const struct model *m, struct structure *s) {
 
 /* ---- repeats ------------------------------------------------------------------------------ */
 
-/* The same op, or one equally far back. */
+/* Are both the same op, or ops equally far back? */
 static bool same_source(int a, int from_a, int b, int from_b) {
     return from_a == from_b || a - from_a == b - from_b;
 }
 
-/* The readers further away than `near` are the same. */
+/* Have both the same readers at a distance of more than `near`? */
 static bool same_far_readers(const struct structure *s, int a, int b, int near) {
     for (int k = s->edges_of[a], d = s->edges_of[b]; k < s->edges_of[a + 1]; k++, d++) {
         const struct edge *ea = &s->edges[k], *eb = &s->edges[d];
@@ -174,6 +177,8 @@ static int reach(const struct model *m, const struct structure *s, int first, in
     return i - first;
 }
 
+/* Returns the repeat from this op on that covers most ops; count is 1 if there is
+ * none. */
 static struct repeat longest_run(const struct model *m, const struct structure *s,
                                  int first) {
     struct repeat best = {.first = first, .period = 1, .count = 1};
@@ -181,7 +186,7 @@ static struct repeat longest_run(const struct model *m, const struct structure *
         int period = b - first, covered = best.period * best.count;
         if (b + period > m->n_ops)
             break;
-        /* A multiple of the best period repeats no more than that. */
+        /* a multiple of the best period covers no more than that period does */
         if (s->alike[b] != s->alike[first] ||
             (best.count > 1 && period < covered && period % best.period == 0))
             continue;
@@ -192,7 +197,7 @@ static struct repeat longest_run(const struct model *m, const struct structure *
     return best;
 }
 
-/* What passes a cut of a repeat, of ops of the run. */
+/* Elements that pass a cut of a repeat, counting ops of the repeat only. */
 static double passing_elems(const struct model *m, const struct structure *s, int first,
                             int cut) {
     double elems = 0;

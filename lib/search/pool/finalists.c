@@ -1,15 +1,15 @@
 /* Finalists: which candidates are compiled and simulated, and when.
  *
- * The best one is as soon as there is one, again when better ones turn up (as far as a small share of
- * the time allows), and all finalists are in the end. */
+ * The best candidate is evaluated as soon as there is one, again when better ones turn
+ * up (within a small share of the time), and all finalists are evaluated in the end. */
 #include "common/progress.h"
 #include "search/pool/incumbents.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Would a plan of this class be the first of it at place `at`? Where one plan is wanted, every plan counts
- * as the first of its class. */
+/* Would a plan of this class be the first of its class at place `at`? If only one plan
+ * is wanted, every plan counts as the first of its class. */
 static bool is_first(const struct pool *pool, int at, uint64_t class) {
     for (int i = 0; i < at && pool->space->p.top > 1; i++)
         if (pool->plans[i].class == class)
@@ -17,7 +17,7 @@ static bool is_first(const struct pool *pool, int at, uint64_t class) {
     return true;
 }
 
-/* Inserts the plan by its time; the slowest goes when there are too many. */
+/* Inserts the plan by its time; drops the slowest one if there are too many. */
 static void add_evaluated(struct pool *pool, struct evaluated j) {
     int at = pool->n_plans;
     while (at > 0 && j.plan.time_us < pool->plans[at - 1].plan.time_us)
@@ -35,7 +35,8 @@ static void add_evaluated(struct pool *pool, struct evaluated j) {
     pool->n_plans++;
 }
 
-/* Returns the simulated time; INFINITY where the candidate is no good. */
+/* Returns the simulated time; INFINITY if the candidate does not fit or lacks profile
+ * rows. */
 static double evaluate_and_add(struct pool *pool, struct entry *k, bool both) {
     struct evaluated j = {.plan.member = k->member, .class = k->class};
     double best_us = pool->n_plans ? pool->plans[0].plan.time_us : INFINITY;
@@ -80,8 +81,9 @@ double pool_evaluate(struct pool *pool, const struct candidate *c, const char *m
     return evaluate_and_add(pool, &k, false);
 }
 
-/* Evaluates the incumbents from number `first` on whose score is at most `most_us`, unless there is a plan
- * and the time is up. Of those that were noted together only the first that fits is evaluated. */
+/* Evaluates the incumbents from number `first` on whose score is at most `most_us`,
+ * unless there is a plan and time is up. Of incumbents that were noted together only
+ * the first one that fits is evaluated. */
 static void evaluate_incumbents(struct pool *pool, int64_t first, double most_us) {
     bool good = false;
     for (int64_t i = first; i < pool->incumbents.n; i++) {
@@ -94,8 +96,9 @@ static void evaluate_incumbents(struct pool *pool, int64_t first, double most_us
     }
 }
 
-/* The first candidate is evaluated at once; later ones only if they promise to be faster, and never for
- * more than a twentieth of the time. Under a budget all incumbents are evaluated, and nothing else
+/* The first candidate is evaluated at once; later ones only if they promise to be
+ * faster, and never for more than a twentieth of the time, so that evaluations do not
+ * slow the search down. Under a budget all incumbents are evaluated, and nothing else
  * (incumbents.h). */
 void pool_evaluate_best(struct pool *pool) {
     struct entry *best = &pool->best[0];
@@ -112,8 +115,9 @@ void pool_evaluate_best(struct pool *pool) {
     pool->last_evaluated_s = now_s();
 }
 
-/* Drops what was evaluated on the way, so that a search that ends by itself gives the same plans whatever
- * the machine's speed. Returns the best of it, in case no finalist is good. */
+/* Drops the plans that were evaluated on the way, so that a search that ends by itself
+ * gives the same plans on machines of any speed. Returns the best of them, in case no
+ * finalist fits. */
 static struct evaluated drop_evaluated(struct pool *pool) {
     struct evaluated best = {0};
     if (pool->n_plans)
@@ -142,8 +146,8 @@ static void note_excess(struct pool *pool, const struct entry *k) {
         pool->refused = space_shortage(pool->space, &k->c, k->fullest, k->excess);
 }
 
-/* After an algorithm that listed all plans: what was not evaluated is not faster than its best score
- * allows. */
+/* After an algorithm that listed all plans: a plan that was not evaluated is no faster
+ * than its score allows. */
 static void note_listed(struct pool *pool) {
     double rest_us = pool->n_best == pool->max_best
                          ? pool->best[pool->n_best - 1].score.time_us
@@ -172,8 +176,8 @@ static int evaluated_of(const struct pool *pool, uint64_t class) {
     return n;
 }
 
-/* A search that was stopped has a plan to hand out; it evaluates a candidate that promises more only where
- * nobody notices the time that this takes. */
+/* A search that was stopped has a plan to hand out. It evaluates a more promising
+ * candidate only if that takes so little time that the user does not notice. */
 static bool may_evaluate(const struct pool *pool, const struct entry *k, double begin_s) {
     static const double UNNOTICED_S = 0.05;
     if (!pool->n_plans)
@@ -184,10 +188,10 @@ static bool may_evaluate(const struct pool *pool, const struct entry *k, double 
            pool->budget->evaluate_s < UNNOTICED_S && now_s() - begin_s < UNNOTICED_S;
 }
 
-static const double USUAL_SLACK = 1.05; /* scores rarely err by more */
+static const double USUAL_SLACK = 1.05; /* scores rarely differ more from simulated times */
 
-/* Evaluates the best candidates first, of each class only some, until the next one's score is above an
- * evaluated time by more than scores err. */
+/* Evaluates the best candidates first, of each class only some, until the next score
+ * is above an evaluated time by more than scores usually err. */
 static void evaluate_finalists(struct pool *pool) {
     double slack = pool->ev->exact ? SEARCH_SLACK : USUAL_SLACK;
     double begin_s = now_s();
@@ -220,6 +224,9 @@ static void evaluate_alternatives(struct pool *pool) {
     }
 }
 
+/* A search that ended by itself may only hand out what does not depend on the
+ * machine's speed; a plan evaluated on the way is the fallback, or counts if there was
+ * a budget. */
 void pool_evaluate_finalists(struct pool *pool) {
     if (budget_out_of_time(pool->budget)) {
         if (!budget_is_limited(pool->budget) || interrupted() || !pool->n_plans)

@@ -1,4 +1,4 @@
-/* The pool: see pool.h. */
+/* The pool (see pool.h). */
 #include "search/pool/pool.h"
 
 #include "search/pool/incumbents.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The budget knows how good the best is, to stop where the gap is closed. */
+/* Tells the budget the best time, so that the search stops when the gap is closed. */
 static void note_best(struct pool *pool) {
     pool->budget->best_us = pool->n_best ? pool->best[0].score.time_us : INFINITY;
 }
@@ -24,9 +24,9 @@ static void remember(const struct pool *pool, struct entry *k, const struct cand
     k->excess = 0;
 }
 
-/* The place whose candidate goes for one that comes to stand at `at`: where several plans are wanted and
- * there are enough of its class, the worst of these; else a new one or the worst of all. -1: it
- * is that itself. */
+/* Returns the index of the entry that a new one at `at` replaces: if several plans are
+ * wanted and there are enough of its class, the worst of this class; otherwise a free
+ * entry or the worst of all. Returns -1 if the new one is the worst itself. */
 static int room_for(struct pool *pool, uint64_t class, int at) {
     enum { OF_A_CLASS = 4 };
     int alike = 0, last = -1;
@@ -67,7 +67,7 @@ void pool_keep_winners(struct pool *pool) {
     pool->member = member;
 }
 
-/* Room for so many of the best candidates. */
+/* Makes room for this many of the best candidates. */
 static void keep_most(struct pool *pool, int most) {
     pool->best = mem_grow(pool->best, (size_t)most, sizeof *pool->best);
     for (int i = pool->max_best; i < most; i++)
@@ -83,8 +83,8 @@ static bool may_be_best(struct pool *pool, const struct candidate *c,
            eval_fits(pool->ev, c);
 }
 
-/* What is not in the list of the best because it does not fit, or is not known, says why there is no
- * plan. */
+/* Remembers the best candidates that do not fit or lack profile rows, which explain
+ * why there is no plan. */
 static void keep_lacking(struct pool *pool, const struct candidate *c,
                          const struct score *score) {
     struct entry *k = score->unknown ? &pool->unknown : &pool->nearest;
@@ -94,6 +94,8 @@ static void keep_lacking(struct pool *pool, const struct candidate *c,
     *has = true;
 }
 
+/* Inserts the candidate into the list of the best, unless it is too slow or an equal
+ * one is there. */
 static void keep(struct pool *pool, const struct candidate *c, const struct score *score) {
     int at = pool->n_best;
     while (at > 0 && score_better(score, &pool->best[at - 1].score))
@@ -137,7 +139,7 @@ double pool_first_us(const struct pool *pool, int least_stages) {
 
 /* ---- proofs ---------------------------------------------------------------------------- */
 
-/* For a proof all candidates that are alike are evaluated. */
+/* For a proof all equal candidates are evaluated. */
 void pool_be_exact(struct pool *pool) {
     int n = 0;
     pool->ev->exact = true;
@@ -160,7 +162,8 @@ void pool_begin(struct pool *pool, struct evaluate *ev, struct budget *b) {
     pool->nearest.c = candidate_make(pool->space);
     pool->unknown.c = candidate_make(pool->space);
     note_best(pool);
-    /* More than are wanted: the simulator may order the finalists anew. */
+    /* more than are wanted, because the simulator may put the finalists into another
+     * order */
     keep_most(pool, 4 * pool->space->p.top + 12);
 }
 

@@ -1,13 +1,14 @@
-/* Settling memory: estimates may miss what a plan holds by a little (gaps between temporaries). Where
- * the best candidates are full to the brim by estimate and too large when they are compiled, a
- * search that noted it in the end only would have looked at the wrong candidates all the while.
- * So hops asks at the end of each of its phases, and goes on with that much less memory. */
+/* Settling memory: estimates may miss a little of what a plan holds (gaps between
+ * temporaries). If the best candidates fill the memory by estimate and are too large
+ * when they are compiled, a search that noticed it only in the end would have looked
+ * at the wrong candidates all the time. So hops asks at the end of each of its phases,
+ * and continues with that much less memory. */
 #include "search/pool/pool.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* Scores the candidates that are kept by what memory is left now. */
+/* Scores the candidates in the pool again with the memory that is left now. */
 static void rescore(struct pool *pool) {
     int n = pool->n_best;
     struct candidate *c = mem_array((size_t)n, sizeof *c);
@@ -27,15 +28,16 @@ static void rescore(struct pool *pool) {
 bool pool_settle(struct pool *pool) {
     enum { TRIES = 4, PART = 1000 };
     int64_t before = pool->ev->reserve_bytes, excess = 0;
-    uint64_t last = 0; /* the candidate whose excess that is */
+    uint64_t last = 0; /* hash of the candidate that `excess` belongs to */
     for (int i = 0; i < TRIES && pool->space->p.memory_bytes && pool->n_best &&
                     !budget_out_of_time(pool->budget);
          i++) {
         const struct entry *best = &pool->best[0];
-        if (best->evaluated && !best->excess) /* on the way: it is known to fit */
+        /* it was evaluated on the way and is known to fit */
+        if (best->evaluated && !best->excess)
             break;
         uint64_t hash = candidate_hash(&best->c);
-        if (i == 0 || hash != last) /* else it is the best with less memory, too */
+        if (i == 0 || hash != last) /* otherwise the same candidate is still the best */
             excess = eval_excess(pool->ev, &best->c);
         last = hash;
         if (excess <= 0)

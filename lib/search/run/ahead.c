@@ -1,19 +1,22 @@
-/* Schedules that run further ahead: a score knows no waiting for messages, so it knows of such a schedule
- * only that it holds more. The algorithms leave them out, and the best of their candidates are
- * compiled and simulated under them where that can pay: where a pipeline nobody of which waits for
- * messages would be faster than the fastest plan. Where the algorithm has listed all candidates, all of
- * those that were simulated are, so that what it proves holds for these schedules as well. */
+/* Schedules that run further ahead. A score does not know of waiting for messages, so
+ * all it knows of such a schedule is that it holds more memory. The algorithms
+ * therefore leave these schedules out, and the best candidates are compiled and
+ * simulated under them afterwards where that can pay: where the pipeline would be
+ * faster than the fastest plan if nobody waited for messages. If the algorithm listed
+ * all candidates, all that were simulated are simulated under these schedules too, so
+ * that its proof covers them. */
 #include "search/run/runs.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 enum {
-    MOST_TRIED = 3, /* candidates under each schedule: those that differ wait alike */
-    MOST_SEEN = 32  /* of the pool, from the best on */
+    /* candidates under each schedule; different candidates wait in similar ways */
+    MOST_TRIED = 3,
+    MOST_SEEN = 32 /* candidates of the pool that are considered, from the best on */
 };
 
-/* Less is not worth what the plan holds in addition. */
+/* A smaller gain is not worth the memory that the plan holds in addition. */
 static const double LEAST_GAIN = 0.998;
 
 /* Can a plan with this score be faster than the fastest one? */
@@ -22,7 +25,7 @@ static bool can_pay(const struct pool *pool, const struct score *score) {
     return !score->unknown && score->time_us <= limit * pool->plans[0].plan.time_us;
 }
 
-/* Under the schedule, if it can be that fast; returns whether it was simulated. */
+/* Simulates the candidate under the schedule if that can pay; returns whether it did. */
 static bool try_under(struct search *s, struct candidate *c, enum schedule schedule) {
     struct pool *pool = &s->pool;
     c->schedule = schedule;
@@ -35,7 +38,8 @@ static bool try_under(struct search *s, struct candidate *c, enum schedule sched
     return true;
 }
 
-/* Copies, since scoring moves what the pool has. Returns how many there are. */
+/* Copies the pipelines in the pool, because scoring reorders the pool. Returns how
+ * many there are. */
 static int pipelines_of(const struct search *s, int most, struct candidate *out) {
     const struct pool *pool = &s->pool;
     int n = 0;
@@ -52,6 +56,7 @@ static int pipelines_of(const struct search *s, int most, struct candidate *out)
     return n;
 }
 
+/* Without a proof only the first few candidates under each schedule are simulated. */
 void search_ahead(struct search *s) {
     struct pool *pool = &s->pool;
     int all = pool->n_best + pool->n_alternatives, most = pool->proven ? all : MOST_SEEN;

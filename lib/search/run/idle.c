@@ -1,11 +1,12 @@
-/* Fewer devices than there are, where those that are left idle would only make a step longer: a batch
- * that does not divide, messages over slow links, a slow kind. So more devices never give a slower
- * plan.
+/* Plans that leave devices idle, where these would only make a step longer: the batch
+ * does not divide, links are slow, or a kind of device is slow. So more devices never
+ * give a slower plan.
  *
- * After the search on all devices those on fewer follow: on every divisor of their number, and on the
- * first kinds of several, as long as that many could be faster at all. What they cannot be faster
- * than is what single devices would take for everything, shared by their speed; and where nothing is
- * proven, a first look has to come near to the best. Only the first devices of the cluster are used. */
+ * After the search on all devices follow searches on fewer: on every divisor of their
+ * number, and on the first kinds of several, as long as that many could be faster at
+ * all. The limit is what single devices would take for everything, shared by their
+ * speed. Where nothing is proven, a first look also has to come near to the best plan.
+ * Only the first devices of the cluster are used. */
 #include "common/progress.h"
 #include "search/bound/bound.h"
 #include "search/run/runs.h"
@@ -17,8 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How long one device would take for the whole step, with the micro-batch that suits it and without a limit of memory; INFINITY where the
- * profile lacks it. */
+/* How long one device would take for the whole step, with the micro-batch that suits
+ * it best and without a limit of memory; INFINITY if the profile lacks it. */
 static double device_us(struct evaluate *ev, int rank, int64_t micro_batch) {
     struct search_stage st = {.end = ev->space->p.model->n_ops, .devices = 1};
     space_apply_preset(ev->space, &st, micro_batch, (struct preset){.inner = ~0u});
@@ -39,7 +40,8 @@ void eval_alone(struct evaluate *ev, double alone_us[CLUSTER_MAX_GROUPS]) {
         double least = INFINITY;
         alone_us[g] = 0;
         for (int i = 0; i < ev->space->p.n_micro; i++) {
-            if (budget_out_of_time(ev->budget)) /* nothing else is searched then */
+            /* no other number of devices is searched then */
+            if (budget_out_of_time(ev->budget))
                 return;
             least = fmin(
                 least, device_us(ev, (int)c->groups[g].first_rank, ev->space->p.micro[i]));
@@ -48,8 +50,8 @@ void eval_alone(struct evaluate *ev, double alone_us[CLUSTER_MAX_GROUPS]) {
     }
 }
 
-/* How long the first n devices would take if they shared all work in proportion to their speed; 0 where
- * that is not known. */
+/* How long the first n devices would take if they shared all work in proportion to
+ * their speed; 0 if that is not known. */
 static double shared_us(const struct cluster *c, const double *alone_us, int n) {
     double rate = 0;
     for (int g = 0; g < c->n_groups && c->groups[g].first_rank < n; g++) {
@@ -75,17 +77,17 @@ struct idle {
     const struct search_problem *p;
     search_algorithm *algorithm;
     struct search_result *out;
-    struct run_facts facts; /* of all devices */
-    bool listed;     /* all plans on the numbers of devices so far were gone through, */
-    double least_us; /* and none takes less */
+    struct run_facts facts; /* from the search on all devices */
+    bool listed;            /* all plans on the numbers of devices so far were listed, */
+    double least_us;        /* and none of them takes less */
 };
 
-/* Could so many devices be faster than the best plan so far? After a search that went through all plans,
- * the same is asked of this number. */
+/* Could this many devices be faster than the best plan so far? After a search that
+ * listed all plans, this asks whether the proof needs this number of devices, too. */
 static bool may_help(const struct idle *d, int n) {
     const struct search_result *out = d->out;
     double least_us = shared_us(&d->p->cluster, d->facts.alone_us, n);
-    /* A proof by listing holds for one number of devices only. */
+    /* a proof by listing holds for one number of devices only */
     bool closed = out->n && d->p->gap > 0 &&
                   out->plans[0].time_us * (1 - d->p->gap) <= d->facts.bound_us;
     if (closed || !search_in_time(d->p))
@@ -100,8 +102,8 @@ static void note_proof(struct idle *d, const struct search_result *r,
         d->least_us = fmin(d->least_us, r->lower_bound_us);
 }
 
-/* The certificate is the least of what the lists prove, or else the relaxation's bound, which holds for
- * all numbers of devices. */
+/* The certificate is the least of what the lists prove or, without these, the
+ * relaxation's bound, which holds for all numbers of devices. */
 static void certify(struct idle *d) {
     struct search_result *out = d->out;
     if (d->listed) {
@@ -113,13 +115,15 @@ static void certify(struct idle *d) {
     }
 }
 
-/* Does a first look come near enough to the best plan so far? Searches have found plans that are a
- * fifth faster than what their first look found. */
+/* Does a first look come near enough to the best plan so far? Searches have found
+ * plans that are a fifth faster than their first look. */
 static bool promises(const struct search_problem *q, const struct search_result *out) {
     static const double NEAR = 0.7;
     return search_first_estimate_us(q, 1) * NEAR < out->plans[0].time_us;
 }
 
+/* Searches on n devices and merges the result, unless a first look promises too
+ * little. */
 static void try_fewer(struct idle *d, int n) {
     struct search_problem q = *d->p;
     struct search_result r;
@@ -138,9 +142,12 @@ static void try_fewer(struct idle *d, int n) {
     search_result_merge(d->out, &r, d->p);
 }
 
+/* If no plan fits on all devices, the reason is kept for the message although a plan
+ * on fewer is found. */
 int search_resident(const struct search_problem *p, search_algorithm *algorithm,
                     struct search_result *out, struct err *err) {
-    enum { MOST_WITHOUT = 2 }; /* numbers on which there is no plan either */
+    /* numbers of devices without a plan after which the search gives up */
+    enum { MOST_WITHOUT = 2 };
     struct idle d = {.p = p, .algorithm = algorithm, .out = out};
     int without = 0;
     int rc = search_run_orders(p, algorithm, out, &d.facts, err);

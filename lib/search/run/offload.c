@@ -1,11 +1,12 @@
 /* Plans that keep in the memory of hosts what devices have no room for.
  *
- * Copies to a host and back cost much time, so this is looked at only where no plan fits without, where
- * the plan to set out from has it, or, for the optimizer's state alone, where the best plan pays
- * for a lack of memory and a first look is faster. Then a search follows for each set of what is
- * offloaded, by all ops of all stages alike, which the strategy graph compiles as if it were
- * pinned. In the end each stage of the best plan takes back what it has room for. What is proven
- * of such a space knows no memory (op_bounds.c). */
+ * Copies to a host and back take much time. So this is tried only if no plan fits
+ * without it, if the plan to start from does it, or, for the optimizer's state alone,
+ * if the best plan pays for a lack of memory and a first look is faster. A search
+ * follows for each set of tensors to offload, by all ops of all stages, which the
+ * strategy graph compiles as if it were pinned. In the end each stage of the best plan
+ * takes back what it has room for. Bounds proven in such a space do not depend on
+ * memory (op_bounds.c). */
 #include "search/run/runs.h"
 
 #include "search/algorithms/algorithms.h"
@@ -23,8 +24,8 @@ static const int sets[] = {OFFLOAD_optimizer, OFFLOAD_activations,
                            OFFLOAD_optimizer | OFFLOAD_activations,
                            OFFLOAD_optimizer | OFFLOAD_parameters};
 
-/* Do the devices have hosts with a memory of their own? Without a word about it, a profile's devices do,
- * unless they are CPUs. */
+/* Do the devices have hosts with a memory of their own? Unless the cluster says
+ * otherwise, all but CPUs do. */
 static bool has_hosts(const struct search_problem *p) {
     const struct cluster *c = &p->cluster;
     bool said = true;
@@ -70,7 +71,7 @@ static bool take_back(struct evaluate *ev, struct search_plan *p, int stage, int
     return false;
 }
 
-/* The costliest first: activations go with every micro-batch. */
+/* Begins with the costliest: activations are copied with every micro-batch. */
 static void take_all_back(struct evaluate *ev, struct search_plan *p) {
     static const int order[] = {OFFLOAD_activations, OFFLOAD_parameters, OFFLOAD_optimizer};
     enum { MOST_TRIES = 96 };
@@ -88,7 +89,7 @@ struct offloading {
     struct search_result *out;
 };
 
-/* A search in which all ops offload this set; its plans join those that there are. */
+/* Searches with this set offloaded by all ops; its plans join the others. */
 static bool search_set(struct offloading *o, int set, const struct plan *from) {
     struct search_problem q = *o->p;
     struct search_result r;
@@ -104,19 +105,20 @@ static bool search_set(struct offloading *o, int set, const struct plan *from) {
         search_resident(&q, o->algorithm == search_auto ? search_hops : o->algorithm, &r,
                         NULL) == 0 &&
         r.n > 0;
-    r.complete |= !found && search_in_time(&q); /* there is none */
+    r.complete |= !found && search_in_time(&q); /* no plan exists */
     search_result_merge(o->out, &r, o->p);
     return found;
 }
 
-/* Stages that have room take back what they can. The certificate is a bound that knows no memory. */
+/* Lets stages take back what they have room for. The certificate is a bound that does
+ * not depend on memory. */
 static void finish(struct offloading *o) {
     struct search s;
     struct search_problem q = *o->p;
     struct search_result *out = o->out;
     q.offload = everything;
     search_begin(&s, &q);
-    s.space.blocks.offload = 0; /* what is proven holds for stages that offload less, too */
+    s.space.blocks.offload = 0; /* the proof also holds for stages that offload less */
     for (int i = 0; i < out->n && !has_pins(&q); i++)
         if (search_offloaded(out->plans[i].plan))
             take_all_back(&s.eval, &out->plans[i]);
@@ -137,8 +139,9 @@ static bool pays(const struct plan *plan) {
     return any;
 }
 
-/* There is a plan, but it pays for a lack of memory: keeping the optimizer's state on hosts may be faster.
- * A search costs as much again, so it follows only where a first look finds a faster plan. */
+/* There is a plan, but it pays for a lack of memory, so keeping the optimizer's state
+ * on hosts may be faster. A search takes as long again, so it only follows if a first
+ * look finds a faster plan. */
 static void search_instead(struct offloading *o) {
     struct search_problem q = *o->p;
     const struct search_result *out = o->out;
@@ -155,7 +158,7 @@ static void search_instead(struct offloading *o) {
         finish(o);
 }
 
-/* Hints why hosts are no help; returns -1. */
+/* Adds a hint why hosts are no help; returns -1. */
 static int say_hosts(const struct search_problem *p, bool tried, struct err *err) {
     if (tried)
         return err_hint(err,
@@ -177,6 +180,7 @@ int search_from_hosts(const struct search_problem *p) {
     return may_offload(p) ? search_offloaded(p->from) : 0;
 }
 
+/* If everything on hosts does not fit either, no smaller set needs to be tried. */
 int search_hosts(const struct search_problem *p, search_algorithm *algorithm, int rc,
                  struct search_result *out, struct err *err) {
     struct offloading o = {p, algorithm, out};

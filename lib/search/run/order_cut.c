@@ -1,4 +1,4 @@
-/* Pipelines cut out of a graph of units: see order_cut.h. */
+/* Pipelines cut out of a graph of units (see order_cut.h). */
 #include "search/run/order_cut.h"
 
 #include "solve/partition/partition.h"
@@ -19,8 +19,8 @@ static void find_units(const struct structure *st, bool ops, struct cut_graph *g
     g->first[g->n] = st->n_ops;
 }
 
-/* Finds what each unit takes on one device that does all of the model; where the profile lacks that, in
- * proportion to its flops. */
+/* Finds the time of each unit on one device that does the whole model; if the profile
+ * lacks it, in proportion to the flops. */
 static void find_loads(struct evaluate *ev, struct cut_graph *g) {
     int64_t micro_batch = ev->space->p.micro[0];
     struct search_stage st = {.end = ev->space->p.model->n_ops, .devices = 1};
@@ -65,6 +65,7 @@ static void find_reads(struct cut_graph *g, int n_readers) {
             g->reads[g->reads_of[g->readers[g->tensors[k].first_reader + r] + 1]++] = k;
 }
 
+/* Lists the tensors and ties that cross from one unit to another, with their readers. */
 static void find_tensors(const struct space *sp, struct cut_graph *g) {
     const struct structure *st = &sp->blocks.s;
     int *unit = mem_array((size_t)st->n_ops, sizeof *unit), n = 0;
@@ -138,8 +139,8 @@ bool cut_graph_is_chain(const struct cut_graph *g) {
     return true;
 }
 
-/* Stages of d devices do a dth of the work, and send a dth of a tensor each: all times here are d times
- * as long. */
+/* Stages of d devices do a d-th of the work and send a d-th of each tensor: all times
+ * here are d times as long. */
 void cut_graph_stages(struct evaluate *ev, struct cut_graph *g, int stages) {
     int d = ev->space->p.devices / stages > 0 ? ev->space->p.devices / stages : 1;
     for (int i = 0; i < g->n_tensors; i++) {
@@ -158,12 +159,12 @@ void cut_graph_stages(struct evaluate *ev, struct cut_graph *g, int stages) {
 struct line {
     const struct cut_graph *g;
     const int *list;
-    int *at;   /* [n] the place of each unit */
-    int *last; /* [tensors] the place of its last reader */
-    int *in;   /* scratch: [tensors] 1 + the first place of the stretch that counted it */
+    int *at;   /* [n] the position of each unit */
+    int *last; /* [tensors] the position of the last reader */
+    int *in;   /* scratch: [tensors] 1 + the first position of the range that counted it */
 };
 
-/* Fills what every stretch that begins at `first` takes, by its end: [n + 1]. */
+/* Fills the costs of every range that begins at `first`, by its end: [n + 1]. */
 static void stretch_loads(struct line *l, int first, double *us, double *fixed,
                           double *slot) {
     const struct cut_graph *g = l->g;
@@ -203,11 +204,13 @@ static void line_make(struct line *l, const struct cut_graph *g, const int *list
         }
 }
 
+/* Dynamic program from the back: the number of stages behind a range is the number of
+ * micro-batches that it holds. */
 double cut_list_us(const struct cut_graph *g, int stages, const int *list) {
     struct line l;
     size_t n = (size_t)g->n + 1;
     double *us = mem_array(3 * n, sizeof *us), *fixed = us + n, *slot = fixed + n;
-    /* best[k][u]: the longest stage of units u and behind it in at most k stages. */
+    /* best[k][u]: the longest stage of units u and on in at most k stages. */
     double *best = mem_array(n * (size_t)(stages + 1), sizeof *best);
     line_make(&l, g, list);
     for (int k = 0; k <= stages; k++)
@@ -236,7 +239,8 @@ double cut_list_us(const struct cut_graph *g, int stages, const int *list) {
 
 /* ---- any stages -------------------------------------------------------------------------- */
 
-/* Tensors are nodes of their own that stand with their origin: each has its message. */
+/* Tensors are nodes of their own that are placed with their origin: each has its
+ * message. */
 static void put_nodes(const struct cut_graph *g, struct partition_problem *p) {
     for (int u = 0; u < g->n; u++)
         p->nodes[p->n++] = (struct partition_node){.id = u,
@@ -257,6 +261,8 @@ static void put_nodes(const struct cut_graph *g, struct partition_problem *p) {
     }
 }
 
+/* The partition solver stops after MOST_STEPS, a second of work, with the best cut so
+ * far. */
 bool cut_graph_solve(const struct cut_graph *g, int stages, double *us, int *stage_of) {
     enum { MOST_STEPS = 200000 };
     int n_readers = 0;

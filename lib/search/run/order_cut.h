@@ -1,15 +1,15 @@
-/* order_cut.h - a model as a small graph that pipelines are cut out of: units, what they take, what
- * passes between them.
+/* order_cut.h - a model as a small graph that is cut into pipelines: units, their
+ * costs, and what passes between them.
  *
- * A unit is an instance of a block or a single op; in long chains of alike blocks, several are
- * one unit. Its load is the time that it takes on one device. A stage of a pipeline takes the
- * sum of its units and, as in lib/solve/partition/partition.h, a message for each tensor that enters or
- * leaves it.
+ * A unit is an instance of a block or a single op; in long chains of equal blocks,
+ * several are one unit. Its load is its time on one device. A stage of a pipeline
+ * takes the sum of its units and, as in lib/solve/partition/partition.h, a message for
+ * each tensor that enters or leaves it.
  *
  *     struct cut_graph g;
  *     double us = 0;
  *     if (cut_graph_make(ev, false, &g))
- *         us = cut_list_us(&g, stages, order);           // of the list's best stretches
+ *         us = cut_list_us(&g, stages, order);           // of the list's best ranges
  *     cut_graph_release(&g);
  */
 #ifndef WEFT_ORDER_CUT_H
@@ -18,40 +18,43 @@
 #include "search/state.h"
 
 struct cut_tensor {
-    int origin;          /* unit */
-    int n, first_reader; /* units that read it, others than its origin, ascending */
-    double bytes; /* of a micro-batch; 0: a parameter that ties its users to its home */
+    int origin;          /* a unit */
+    int n, first_reader; /* units other than its origin that read it, ascending */
+    double bytes;        /* of a micro-batch; 0: a parameter that ties its users together */
 };
 
 struct cut_graph {
-    int n;      /* units */
-    int *first; /* [n + 1] their ops first[u] .. first[u + 1] - 1 */
+    int n;      /* number of units */
+    int *first; /* [n + 1] unit u has the ops first[u] .. first[u + 1] - 1 */
     double *work_us, *fixed,
-        *slot; /* [n] of a micro-batch; bytes of the step, of one in flight */
+        /* [n] time of a micro-batch; bytes of the step; bytes of each micro-batch in
+         * flight */
+        *slot;
     int n_tensors;
     struct cut_tensor *tensors; /* by origin */
-    int *of;                    /* [n + 1] those of unit u are of[u] .. of[u + 1] - 1 */
+    int *of; /* [n + 1] the tensors of unit u are of[u] .. of[u + 1] - 1 */
     int *readers;
     int *reads,
         *reads_of; /* unit u reads the tensors reads[reads_of[u]] .. reads[reads_of[u + 1] - 1] */
-    double *send_us; /* [n_tensors] of the message, for the current number of stages */
+    double *send_us; /* [n_tensors] of the message, with the current number of stages */
     double memory;   /* of a stage, or INFINITY */
     int64_t micro_batches;
 };
 
-/* ops: each op is a unit of its own. False where there are too many units. */
+/* ops: each op is a unit of its own. Returns false if there are too many units. */
 bool cut_graph_make(struct evaluate *ev, bool ops, struct cut_graph *g);
 void cut_graph_release(struct cut_graph *g);
 /* Is there only one order of the units? */
 bool cut_graph_is_chain(const struct cut_graph *g);
-/* Sets what depends on the number of stages, all of as many devices. */
+/* Sets what depends on the number of stages, all of which have equally many devices. */
 void cut_graph_stages(struct evaluate *ev, struct cut_graph *g, int stages);
 
-/* The longest stage of the best pipeline of so many stages at most, each a stretch of this list
- * of units; INFINITY where none fits the memory. */
+/* The longest stage of the best pipeline with at most this many stages, each of which
+ * is a range of this list of units; INFINITY if none fits the memory. */
 double cut_list_us(const struct cut_graph *g, int stages, const int *list);
-/* The same for stages that are any convex sets of units, by lib/solve/partition/partition.h: the longest
- * stage and the stage of each unit, or false where none is found. */
+/* The same for stages that are any convex sets of units, by
+ * lib/solve/partition/partition.h: the longest stage and the stage of each unit, or
+ * false if none is found. */
 bool cut_graph_solve(const struct cut_graph *g, int stages, double *us, int *stage_of);
 
 #endif

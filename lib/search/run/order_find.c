@@ -1,11 +1,12 @@
 /* In which orders of the model's ops to look for pipelines.
  *
- * Where all plans can be listed, all orders of the ops, if they are few. Else those of the best cuts:
- * for some numbers of stages the graph is cut into sets of units, none of which needs the result of a
- * later one, so that the longest stage is shortest, messages included (order_cut.h). Where that
- * is shorter than in stretches of the orders so far, the list of these sets one behind the other
- * is a further order, in which a search finds its own cuts, devices and layouts. In chains of
- * blocks there is no other order, and in most models the one of the file is as good as any. */
+ * If all plans can be listed: all orders of the ops, if they are few. Otherwise those
+ * of the best cuts: for some numbers of stages the graph is cut into sets of units,
+ * none of which needs the result of a later one, so that the longest stage is
+ * shortest, messages included (order_cut.h). If that is shorter than with ranges of
+ * the orders so far, the list of these sets, one behind the other, is a further order,
+ * in which a search finds its own cuts, devices and layouts. In chains of blocks there
+ * is no other order, and in most models the order of the file is as good as any. */
 #include "search/space/order.h"
 
 #include "search/algorithms/branch.h"
@@ -34,8 +35,9 @@ struct listing {
     const struct cut_graph *g;
     struct orders *out;
     int *list;    /* [units] */
-    int *missing; /* [units] tensors that it reads and that are not made yet */
-    int at, most; /* units so far; orders at most, the model's own not counted */
+    int *missing; /* [units] how many tensors that it reads are not made yet */
+    /* units so far; the number of orders allowed, not counting the model's own */
+    int at, most;
     bool too_many;
 };
 
@@ -52,7 +54,8 @@ static void mark_made(const struct cut_graph *g, int unit, int by, int *missing)
             missing[g->readers[g->tensors[k].first_reader + r]] += by;
 }
 
-/* Completes the list from place `at` on in every possible way, trying units in the model's order. */
+/* Completes the list from position `at` on in every possible way, trying units in the
+ * model's order. */
 static void list_from(struct listing *l, int at) {
     const struct cut_graph *g = l->g;
     if (at == g->n && !is_own(l->list, g->n)) {
@@ -66,7 +69,7 @@ static void list_from(struct listing *l, int at) {
         if (l->missing[u])
             continue;
         l->list[at] = u;
-        l->missing[u] = -1; /* stands in the list */
+        l->missing[u] = -1; /* it is in the list */
         mark_made(g, u, -1, l->missing);
         list_from(l, at + 1);
         mark_made(g, u, 1, l->missing);
@@ -74,7 +77,7 @@ static void list_from(struct listing *l, int at) {
     }
 }
 
-/* Lists all orders; false, and none is left, where there are too many. */
+/* Lists all orders; false, with none left, if there are too many. */
 static bool list_all(const struct space *sp, const struct cut_graph *g,
                      struct orders *out) {
     struct listing l = {.sp = sp, .g = g, .out = out, .most = MOST_ORDERS};
@@ -93,7 +96,7 @@ static bool list_all(const struct space *sp, const struct cut_graph *g,
 
 /* ---- of the best cuts -------------------------------------------------------------------- */
 
-/* Lists the units stage by stage, inside a stage in the model's order. */
+/* Lists the units stage by stage; within a stage in the model's order. */
 static void list_stages(const struct cut_graph *g, const int *stage_of, int *list) {
     for (int k = 0, n = 0; n < g->n; k++)
         for (int u = 0; u < g->n; u++)
@@ -110,7 +113,8 @@ struct cuts {
 };
 
 static void cut_into(struct cuts *c, int stages) {
-    static const double GAIN = 0.97; /* what a further search must promise */
+    /* Another search takes as long as the first, so its order must promise this much. */
+    static const double GAIN = 0.97;
     double us, least = INFINITY;
     cut_graph_stages(c->ev, c->g, stages);
     if (!cut_graph_solve(c->g, stages, &us, c->stage_of))
@@ -125,7 +129,7 @@ static void cut_into(struct cuts *c, int stages) {
     c->lists[c->out->n] = list;
 }
 
-/* Cuts into many stages come first, since their lists hold those into fewer. */
+/* Cuts into many stages come first, because their lists contain cuts into fewer. */
 static void find_cuts(struct evaluate *ev, struct cut_graph *g, struct orders *out) {
     enum { MOST = 2 };
     static const int stages[] = {32, 16, 8, 6, 4, 3, 2};
@@ -145,7 +149,8 @@ static void find_cuts(struct evaluate *ev, struct cut_graph *g, struct orders *o
 
 /* ---- together ---------------------------------------------------------------------------- */
 
-/* Stages of few ops gain most by single ones; what repeats is cut between its instances. */
+/* Stages of few ops gain most from single ops; models that repeat are cut between
+ * instances. */
 static bool by_ops(const struct space *sp) {
     enum { FEW = 24 };
     return !sp->blocks.s.n_repeats || sp->blocks.s.n_ops <= FEW;
@@ -160,6 +165,8 @@ static void find_some(struct search *s, struct orders *out) {
     cut_graph_release(&g);
 }
 
+/* A plan that is asked about may need an order of its own, which is added if no other
+ * has it. */
 void orders_find(const struct search_problem *p, const struct plan *plan,
                  struct orders *out) {
     struct search s;

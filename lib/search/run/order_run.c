@@ -1,8 +1,9 @@
 /* A search in several orders of the model's ops.
  *
- * The model's own comes first. Another one is searched where a first look promises something, and
- * nothing is looked for there that its bound rules out. The certificate is about the stretches of
- * all that are searched: no plan takes less than the least of what is proven of each. */
+ * The model's own order comes first. Another one is searched if a first look promises
+ * something, and only for what its bound does not rule out. The certificate covers the
+ * ranges of all orders that are searched: no plan takes less than the least of their
+ * bounds. */
 #include "search/space/order.h"
 
 #include "search/algorithms/algorithms.h"
@@ -22,13 +23,13 @@ struct order_search {
     search_algorithm *algorithm;
     struct search_result *out;
     struct run_facts *facts;
-    int orders;      /* that were looked at */
-    bool listed;     /* all plans so far were gone through */
-    double least_us; /* and none takes less than that; 0 = not known */
+    int orders;      /* orders that were looked at */
+    bool listed;     /* all plans so far were listed */
+    double least_us; /* and none takes less; 0 = not known */
     double first_us; /* what a first look at the model's own order finds; 0 = not known */
 };
 
-/* Takes over what is proven of one more order. */
+/* Combines the bound with what is proven about one more order. */
 static void note_bound(struct order_search *r, double least_us, bool listed,
                        double bound_us) {
     r->listed &= listed;
@@ -41,12 +42,13 @@ static void note_result(struct order_search *r, const struct search_result *resu
     bool listed = result->n && !strcmp(result->relaxation, BOUND_LISTED);
     if (result->n)
         note_bound(r, result->lower_bound_us, listed, facts->bound_us);
-    else /* there is none within the memory, or nothing is known */
+    else /* nothing fits in this order, or nothing is known */
         note_bound(r, facts->proven ? INFINITY : facts->bound_us, facts->proven,
                    facts->bound_us);
 }
 
-/* plan: one that is asked about, or NULL. It may have overlap, and offload less than all. */
+/* plan: one that is asked about, or NULL. It may have overlap, and offload less than
+ * all. */
 static double order_bound_us(const struct search_problem *q, const struct plan *plan) {
     struct search s;
     search_begin(&s, q);
@@ -59,8 +61,8 @@ static double order_bound_us(const struct search_problem *q, const struct plan *
     return us;
 }
 
-/* Is a pipeline in another order near enough to the best plan so far, and better than what a first
- * look finds in the model's own order, first_us? 0: not looked yet. */
+/* Is a pipeline in another order near enough to the best plan so far, and better than
+ * first_us, what a first look finds in the model's own order? 0: not looked yet. */
 static bool promises(const struct search_problem *own, const struct search_problem *other,
                      double best_us, double *first_us) {
     static const double NEAR = 0.8, BETTER = 0.97;
@@ -72,7 +74,7 @@ static bool promises(const struct search_problem *own, const struct search_probl
     return us < BETTER * *first_us;
 }
 
-/* Returns -1 where the plan to set out from cannot be. */
+/* Returns -1 if the plan to start from is impossible. */
 static int run_order(struct order_search *r, const struct order *o, struct err *err) {
     struct search_problem q = order_problem(o, r->p);
     struct search_result result;
@@ -80,7 +82,7 @@ static int run_order(struct order_search *r, const struct order *o, struct err *
     double best_us = r->out->n ? r->out->plans[0].time_us : 0;
     struct plan *from = r->p->from ? order_translate(o, r->p->from) : NULL;
     q.from = from;
-    /* The order of the plan to set out from is searched even when the time is up. */
+    /* the order of the plan to start from is searched even if time is up */
     if (from ? interrupted() : !search_in_time(&q)) {
         plan_destroy(from);
         note_bound(r, 0, false, 0);
@@ -110,7 +112,7 @@ static int run_order(struct order_search *r, const struct order *o, struct err *
     return 0;
 }
 
-/* Those that a person would name are cut where the model's file has its blocks. */
+/* Grids, which a person would name, are cut between the blocks of the model's file. */
 static bool takes_orders(const struct search_problem *p, search_algorithm *algorithm) {
     return !p->as_listed && algorithm != search_grid && algorithm != search_dp_only;
 }
@@ -134,6 +136,7 @@ static int run_first(struct order_search *r, const struct orders *o, struct err 
     return rc;
 }
 
+/* If no plan is found in any order, the message is that of the model's own order. */
 int search_run_orders(const struct search_problem *p, search_algorithm *algorithm,
                       struct search_result *out, struct run_facts *facts, struct err *err) {
     struct order_search r = {.p = p, .algorithm = algorithm, .out = out, .facts = facts};
@@ -163,7 +166,7 @@ int search_run_orders(const struct search_problem *p, search_algorithm *algorith
     return out->n ? 0 : rc;
 }
 
-/* Is the plan one of this order, and not of the model's own? */
+/* Is the plan one of this order, and not one of the model's own? */
 static bool is_of(const struct plan *plan, const struct order *o) {
     struct plan *t = plan && !plan_is_as_listed(plan) ? order_translate(o, plan) : NULL;
     plan_destroy(t);

@@ -1,8 +1,8 @@
-/* Saying no: which constraint leaves no plan.
+/* Explaining why there is no plan.
  *
- * What the profile lacks; an op, or all of them together, that cannot be split so far as to fit
- * whatever else is decided; else the stage of the plan that misses least; or the first of the pins
- * with which no candidate is left. */
+ * Reasons in this order: rows that the profile lacks; an op, or all ops together, that
+ * cannot be split far enough to fit whatever else is decided; the stage of the plan
+ * that lacks least memory; the first of the pins with which no candidate is left. */
 #include "common/text.h"
 #include "search/bound/op_bounds.h"
 #include "search/run/runs.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Says what the profile lacks of the best plan that might fit. */
+/* Says what the profile lacks for the best plan that might fit. */
 static int say_unknown(struct pool *pool, struct err *err) {
     const struct search_problem *p = &pool->space->p;
     struct plan *plan = space_plan_of(pool->space, &pool->unknown.c);
@@ -40,8 +40,8 @@ static int say_unknown(struct pool *pool, struct err *err) {
 
 /* ---- memory ---------------------------------------------------------------------------- */
 
-/* On one device of a stage of so many, at least: what is held between steps, and what must be kept of
- * one micro-batch because nobody can make it again. */
+/* The least bytes on each of several devices: what is held between steps, and what
+ * must be kept of one micro-batch because no op can compute it again. */
 static double held_at_least(const struct op_bound *o) {
     double least = INFINITY;
     for (int i = 0; i < o->n; i++) {
@@ -54,8 +54,8 @@ static double held_at_least(const struct op_bound *o) {
 }
 
 struct least {
-    int op;           /* of the deduplicated model: that which needs most, */
-    double op_bytes;  /* so much on a device, however it is split */
+    int op;           /* op of the deduplicated model that needs most, */
+    double op_bytes;  /* this much on a device, however it is split */
     double all_bytes; /* of all ops on all devices together */
 };
 
@@ -95,7 +95,8 @@ static double all_memory(const struct space *sp) {
     return sum;
 }
 
-/* Why no plan at all fits, if that is so; lower bounds of very many devices are not worth the time. */
+/* Explains why no plan at all fits, if that is so. Lower bounds of very many devices
+ * would take too long. */
 static void prove_too_little(struct pool *pool, char *buf, size_t size) {
     enum { MOST_DEVICES = 32 };
     buf[0] = '\0';
@@ -114,8 +115,8 @@ static void prove_too_little(struct pool *pool, char *buf, size_t size) {
                  text_bytes(l.all_bytes).s, text_bytes(all).s);
 }
 
-/* Says which stage misses by how much in the plan that misses least: a compiled one, or else the best by
- * score. */
+/* Says which stage lacks how much in the plan that lacks least: a compiled one or, if
+ * there is none, the best by score. */
 static int say_overflow(struct pool *pool, struct search_result *out, struct err *err) {
     const struct model *m = pool->space->p.model;
     const struct entry *k = &pool->nearest;
@@ -165,7 +166,8 @@ static bool obeyable(const struct search_problem *p, int64_t n) {
     return found;
 }
 
-/* Of pins that leave nothing together, the first that does so with those before it; NULL: none does. */
+/* If the pins together leave no candidate: the first that does so with those before
+ * it. NULL: they leave some. */
 static const struct pin *binding_pin(const struct search_problem *p) {
     if (!p->pins)
         return NULL;
@@ -175,7 +177,7 @@ static const struct pin *binding_pin(const struct search_problem *p) {
     return NULL;
 }
 
-/* No layout at all is refused where sample groups do not divide the micro-batch. */
+/* If sample groups do not divide the micro-batch, no layout at all is legal. */
 static int say_illegal(const struct space *sp, struct err *err) {
     const struct search_problem *p = &sp->p;
     const struct mesh one = {0};

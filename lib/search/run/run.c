@@ -1,9 +1,10 @@
 /* A search, from the outside in:
  *
- *   search_run         the search below, then plans on hosts where memory is short (offload.c)
- *   search_resident    on all devices, then on fewer where some would only be in the way (idle.c)
+ *   search_run         the search below, then plans on hosts if memory is short (offload.c)
+ *   search_resident    on all devices, then on fewer if some would only slow it down (idle.c)
  *   search_run_orders  in the model's own order of ops, then in orders that cut better (order_run.c)
- *   search_run_on      the algorithm, its finalists, other schedules, simpler plans, the certificate (search.c) */
+ *   search_run_on      the algorithm, its finalists, other schedules, simpler plans, the certificate
+ *                      (search.c) */
 #include "common/progress.h"
 #include "search/run/runs.h"
 
@@ -28,7 +29,7 @@ int search_run(const struct search_problem *p, search_algorithm *algorithm,
     struct search_problem timed = *p, resident;
     timed.deadline_s = p->time_budget_s > 0 ? now_s() + p->time_budget_s : 0;
     resident = timed;
-    if (search_from_hosts(&timed)) /* it is set out from there */
+    if (search_from_hosts(&timed)) /* the search with hosts starts from it */
         resident.from = NULL;
     int rc = search_resident(&resident, algorithm, out, err);
     rc = search_hosts(&timed, algorithm, rc, out, err);

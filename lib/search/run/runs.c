@@ -1,4 +1,4 @@
-/* What searches that are made of several searches share: see runs.h. */
+/* What searches that are made of several searches share (see runs.h). */
 #include "search/run/runs.h"
 
 #include "search/algorithms/hops.h"
@@ -17,8 +17,8 @@ double search_first_estimate_us(const struct search_problem *p, int least_stages
     return us;
 }
 
-/* Is there a plan of the same class on as many devices before it? Where only one plan is wanted, classes
- * do not matter. */
+/* Is there a plan of the same class on equally many devices before it? If only one
+ * plan is wanted, classes do not matter. */
 static bool is_twin(const struct search_plan *all, int n, const struct search_plan *plan,
                     int most) {
     for (int i = 0; i < n && most > 1; i++)
@@ -48,6 +48,7 @@ static int join_plans(struct search_result *to, struct search_result *from,
     return n;
 }
 
+/* Keeps as many plans as are wanted, and the simplest. */
 static void merge_plans(struct search_result *to, struct search_result *from,
                         const struct search_problem *p) {
     struct search_plan *all = mem_array((size_t)(to->n + from->n) + 1, sizeof *all);

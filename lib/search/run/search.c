@@ -1,4 +1,5 @@
-/* One search on all devices: the algorithm runs, its finalists are evaluated, the result is certified. */
+/* One search on all devices: the algorithm runs, its finalists are evaluated, the
+ * result is certified. */
 #include "common/progress.h"
 #include "search/algorithms/algorithms.h"
 #include "search/bound/bound.h"
@@ -20,14 +21,14 @@ void search_mark_complete(struct search *s, double space) {
 
 /* ---- a run ----------------------------------------------------------------------------- */
 
-/* Is the simulated time of the best plan within the gap that is asked for? */
+/* Is the simulated time of the best plan within the requested gap? */
 static bool is_near(const struct pool *pool) {
     return pool->n_plans &&
            pool->plans[0].plan.time_us * (1 - pool->budget->gap) <= pool->budget->bound_us;
 }
 
-/* Runs the algorithm and evaluates its finalists. Where all of them turn out too large, since scores
- * estimate memory too low, it runs again with a little less memory. */
+/* Runs the algorithm and evaluates its finalists. If all of them turn out too large,
+ * because scores underestimate memory, it runs again with a little less memory. */
 static int search_rounds(struct search *s, search_algorithm *algorithm, struct err *err) {
     enum { ROUNDS = 6 };
     for (int round = 0; round < ROUNDS; round++) {
@@ -43,9 +44,9 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
         bool in_time = !budget_out_of_time(&s->budget);
         bool closed = s->budget.gap > 0 && in_time && !s->complete;
         s->complete |= closed;
-        if (closed &&
-            !is_near(
-                &s->pool)) { /* the score was within the gap, the simulated time is not */
+        if (closed && !is_near(
+                          /* the score was within the gap, but the simulated time is not */
+                          &s->pool)) {
             s->budget.gap = 0;
             continue;
         }
@@ -65,15 +66,15 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
     return 0;
 }
 
-/* The plan that the search sets out from, as it is: the space may lack something that it has, or its
- * score may be too high for a finalist. */
+/* Keeps the plan that the search started from as it is: the space may lack something
+ * that it has, or its score may be too high for a finalist. */
 static void keep_from(struct search *s, const struct plan *from) {
     struct model *m = s->space.p.model;
     if (s->has_from && space_admits(&s->space, from))
         pool_take_plan(&s->pool, plan_copy(from, m), &s->from);
 }
 
-/* Sets the bound that no plan beats, and what proves it. */
+/* Sets the bound and what proves it. */
 static void certify(struct search *s, struct search_result *out) {
     if (s->budget.bound_us <= 0 && !s->space.p.no_bound && !budget_out_of_time(&s->budget))
         s->budget.bound_us = bound_us(&s->eval, NULL);
@@ -86,7 +87,8 @@ static void certify(struct search *s, struct search_result *out) {
                                                : bound_relaxation(&s->space);
 }
 
-/* The best `top` plans go out, one of each class, and the simplest; the others are dropped. */
+/* Hands out the best `top` plans, one of each class, and the simplest; drops the
+ * others. */
 static void hand_out(struct search *s, struct search_result *out) {
     certify(s, out);
     int simplest = s->space.p.slack > 0 ? pool_simplest(&s->pool) : 0;
@@ -130,7 +132,7 @@ void search_end(struct search *s) {
     space_release(&s->space);
 }
 
-/* The plan to set out from as a candidate. */
+/* Reads the plan to start from as a candidate. */
 static int take_plan(struct search *s, const struct plan *plan, char *lost, size_t size,
                      struct err *err) {
     if (space_take_plan(&s->space, plan, &s->from, lost, size, err) < 0)
@@ -142,6 +144,7 @@ static int take_plan(struct search *s, const struct plan *plan, char *lost, size
     return 0;
 }
 
+/* Every step only follows if those before succeeded; the facts are filled either way. */
 int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
                   struct search_result *out, struct run_facts *facts, struct err *err) {
     struct search s;

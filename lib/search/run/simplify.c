@@ -1,10 +1,11 @@
-/* Simpler plans: of those within `slack` of the fastest, the one that takes the fewest words is handed
- * out first.
+/* Simpler plans: of the plans within `slack` of the fastest, the one that needs the
+ * fewest words is handed out first.
  *
- * The algorithms look for speed alone, so what they find last is uneven by a hair. Here the best
- * candidates of several kinds are evened out: cuts moved between blocks, or as many blocks for
- * each stage; one rule of recompute; one preset; one level of ZeRO; in all combinations. What its score
- * puts within the slack is simulated, the simplest first, until one holds. */
+ * The algorithms look for speed alone, so their last improvements make plans uneven
+ * for very little. Here the best candidates of several kinds are made even again: cuts
+ * moved between blocks, or equally many blocks in each stage; one rule of recompute;
+ * one preset; one level of ZeRO; in all combinations. Candidates whose score is within
+ * the slack are simulated, the simplest first, until one keeps it. */
 #include "search/algorithms/grid.h"
 #include "search/run/runs.h"
 
@@ -12,18 +13,18 @@
 #include <stdlib.h>
 
 enum {
-    MOST_KINDS = 8,    /* entries of the pool that are evened out, each of another kind */
-    MOST_PRESETS = 4,  /* of a candidate's stages, each tried on all of them */
+    MOST_KINDS = 8,    /* entries of the pool that are made even, each of another kind */
+    MOST_PRESETS = 4,  /* presets of a candidate's stages, each tried in all stages */
     MOST_ROUNDS = 8,   /* of moving every cut */
-    MOST_EVALUATED = 8 /* candidates that are simulated for it */
+    MOST_EVALUATED = 8 /* candidates that are simulated */
 };
 
-/* Scores err by a few percent, to either side. */
+/* Scores err by a few percent in either direction. */
 static const double SCORE_ERROR = 1.02;
 
 struct simple {
     struct candidate c;
-    double time_us; /* by score */
+    double time_us; /* estimated */
     int words;
 };
 
@@ -31,7 +32,7 @@ struct simplifier {
     struct search *s;
     struct grid grid;
     double limit_us;
-    int words; /* fewer than that are wanted */
+    int words; /* only candidates with fewer words are of interest */
     struct candidate cut, recomputed, next;
     struct memo seen;
     ARR(struct simple) found;
@@ -39,6 +40,8 @@ struct simplifier {
 
 /* ---- candidates that are evened out ------------------------------------------------------- */
 
+/* Keeps the candidate f->next if it needs fewer words and its score is near enough to
+ * the limit. */
 static void offer(struct simplifier *f) {
     struct search *s = f->s;
     void **seen = memo_slot(&f->seen, candidate_hash(&f->next));
@@ -56,7 +59,7 @@ static void offer(struct simplifier *f) {
     arr_push(&f->found, one);
 }
 
-/* ZeRO as it is, or everywhere as in one of the stages. */
+/* Tries ZeRO as it is, and the level of each stage in all stages. */
 static void offer_zero(struct simplifier *f) {
     offer(f);
     for (int k = 0; k < f->next.n_stages; k++) {
@@ -77,7 +80,7 @@ static void offer_zero(struct simplifier *f) {
     }
 }
 
-/* Layouts as they are, or the preset of one of the stages everywhere. */
+/* Tries layouts as they are, and the preset of each stage in all stages. */
 static void offer_presets(struct simplifier *f) {
     const struct space *sp = &f->s->space;
     candidate_copy(&f->next, &f->recomputed);
@@ -96,7 +99,7 @@ static void offer_presets(struct simplifier *f) {
     }
 }
 
-/* Recompute as it is, or one level of it in all blocks of all stages. */
+/* Tries recompute as it is, and each level of it in all blocks of all stages. */
 static void offer_recompute(struct simplifier *f) {
     candidate_copy(&f->recomputed, &f->cut);
     for (int level = -1; level < RECOMPUTE_LEVELS; level++) {
@@ -109,7 +112,8 @@ static void offer_recompute(struct simplifier *f) {
     }
 }
 
-/* Each cut between the two blocks that are nearest, as long as all stages keep something. */
+/* Moves each cut to the nearest bound of a block; false if a stage would lose all its
+ * ops. */
 static bool snap(const struct space *sp, struct candidate *c) {
     for (int k = 0; k + 1 < c->n_stages; k++) {
         int cut = c->stages[k].end, at = space_block_begin(sp, cut);
@@ -143,7 +147,7 @@ static bool move_cut(const struct space *sp, struct candidate *c, int k, bool ba
     return true;
 }
 
-/* Moves cuts between blocks to and fro as long as that makes the plan faster. */
+/* Moves cuts between blocks back and forth as long as that makes the plan faster. */
 static void improve_cuts(struct simplifier *f) {
     struct search *s = f->s;
     if (!eval_legal(&s->eval, &f->cut))
@@ -167,7 +171,7 @@ static void improve_cuts(struct simplifier *f) {
     }
 }
 
-/* Cuts as they are, between blocks, or with as many blocks for each stage. */
+/* Tries cuts as they are, between blocks, and with equally many blocks in each stage. */
 static void even_out(struct simplifier *f, const struct candidate *c) {
     candidate_copy(&f->cut, c);
     offer_recompute(f);
@@ -180,13 +184,13 @@ static void even_out(struct simplifier *f, const struct candidate *c) {
         offer_recompute(f);
 }
 
-/* The same pipeline, but for what is evened out? */
+/* Are both the same pipeline, apart from what is made even? */
 static bool same_kind(const struct candidate *a, const struct candidate *b) {
     return a->n_stages == b->n_stages && a->n_groups == b->n_groups &&
            a->micro_batch == b->micro_batch && a->schedule == b->schedule;
 }
 
-/* Copies, since scoring moves what the pool has. */
+/* Copies one candidate of each kind, because scoring reorders the pool. */
 static int kinds_of(const struct simplifier *f, struct candidate *kinds) {
     const struct pool *pool = &f->s->pool;
     int n = 0;
@@ -225,6 +229,8 @@ static void evaluate(struct simplifier *f) {
     }
 }
 
+/* What is found joins the plans; which of them comes first is decided when they are
+ * handed out. */
 void search_simplify(struct search *s) {
     struct pool *pool = &s->pool;
     if (s->space.p.slack <= 0 || !pool->n_plans)

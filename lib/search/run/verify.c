@@ -1,6 +1,6 @@
-/* Certificates: a plan is believed nothing. Its time and memory are those of the program that is
- * compiled from it; its bound is worked out again, and if it claims more than the relaxation gives,
- * by branch and bound (dp.c). */
+/* Certificates: no claim of a plan is trusted. Its time and memory are those of the
+ * program that is compiled from it. Its bound is computed again and, if the plan
+ * claims more than the relaxation gives, proven by branch and bound (dp.c). */
 #include "common/text.h"
 #include "search/algorithms/algorithms.h"
 #include "search/bound/bound.h"
@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* Compiles and simulates the plan, and checks it against the memory of the devices. */
 static int check_program(struct evaluate *ev, struct plan *plan, struct search_verdict *out,
                          struct err *err) {
     struct program *g = program_compile(plan, err);
@@ -56,7 +57,7 @@ static int check_claim(const struct search_claim *claim, const struct search_ver
     return 0;
 }
 
-/* Tries to prove the claimed bound by a search that goes through all plans. */
+/* Tries to prove the claimed bound by a search that lists all plans. */
 static void prove_more(const struct search_problem *p, struct search_verdict *out) {
     struct search_result r;
     struct search_problem alone = *p;
@@ -70,6 +71,8 @@ static void prove_more(const struct search_problem *p, struct search_verdict *ou
     search_result_release(&r);
 }
 
+/* Checks the claimed bound against the one that can be proven, and that against the
+ * plan's time. */
 static int check_bound(const struct space *sp, const struct plan *plan,
                        const struct search_claim *claim, struct search_verdict *out,
                        struct err *err) {
@@ -98,7 +101,8 @@ int search_verify_plan(const struct search_problem *p, struct plan *plan,
     struct search s;
     *out = (struct search_verdict){.relaxation = ""};
     search_begin(&s, p);
-    s.space.p.offload = search_offloaded(plan); /* so lower bounds know no memory */
+    /* so that lower bounds do not depend on memory */
+    s.space.p.offload = search_offloaded(plan);
     int rc = check_program(&s.eval, plan, out, err);
     if (rc == 0)
         rc = check_claim(claim, out, err);

@@ -1,4 +1,4 @@
-/* Candidates: see candidate.h. */
+/* Candidates (see candidate.h). */
 #include "search/space/candidate.h"
 
 #include "search/graph/memo.h"

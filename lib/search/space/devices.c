@@ -1,4 +1,4 @@
-/* Devices: see devices.h. */
+/* Devices (see devices.h). */
 #include "search/space/devices.h"
 
 #include <stdlib.h>
@@ -63,8 +63,8 @@ int space_device_classes(const struct space *sp, struct device_class *out) {
     return n;
 }
 
-/* Is a link between nodes faster than one inside a node? Then neighbours in the pipeline may want to
- * stand on different nodes. */
+/* Is a link between nodes faster than one inside a node? Then neighbours in the
+ * pipeline may be better on different nodes. */
 static bool faster_between(const struct space *sp) {
     const struct cluster *c = &sp->p.cluster;
     double inside = 0, between = 0;
@@ -94,7 +94,7 @@ static bool usual_order(const struct candidate *c) {
     return true;
 }
 
-/* Does group a stand below group b? */
+/* Is group a on lower ranks than group b? */
 static bool below(const struct candidate *c, int a, int b) {
     int x = c->stages[a].place, y = c->stages[b].place;
     return x < y || (x == y && a < b);
@@ -118,6 +118,7 @@ void candidate_order(const struct candidate *c, int *order) {
     }
 }
 
+/* All stages of a group have its first rank. */
 void candidate_ranks(const struct candidate *c, int *rank) {
     int next = 0;
     if (usual_order(c)) {
@@ -156,7 +157,7 @@ void candidate_swap(struct candidate *c, int a, int b) {
     free(order);
 }
 
-/* The next node behind `at` with so many devices left, or -1. */
+/* Returns the next node behind `at` that has this many devices left, or -1. */
 static int next_node(const int *left, int n, int at, int devices) {
     for (int i = 1; i <= n; i++)
         if (left[(at + i) % n] >= devices)
@@ -164,6 +165,7 @@ static int next_node(const int *left, int n, int at, int devices) {
     return -1;
 }
 
+/* Deals greedily: each group goes to the next node with enough devices left. */
 bool candidate_deal(const struct space *sp, struct candidate *c) {
     const struct cluster *cl = &sp->p.cluster;
     int nodes = (int)cluster_node_of(cl, sp->p.devices - 1) + 1, n = 0;
@@ -194,8 +196,8 @@ bool candidate_deal(const struct space *sp, struct candidate *c) {
 
 /* ---- alike ----------------------------------------------------------------------------- */
 
-/* Every device is named by the units around it, and units of a level by the order in which the pipeline
- * first comes to them; what a unit is counts, not which one. */
+/* Every device is named by the units around it, and the units of a level by the order
+ * in which the pipeline first reaches them: the kind of a unit counts, not its number. */
 uint64_t space_place_hash(const struct space *sp, const struct candidate *c) {
     const struct cluster *cl = &sp->p.cluster;
     int *rank = mem_array((size_t)c->n_stages, sizeof *rank);

@@ -1,10 +1,10 @@
-/* devices.h - which devices a stage is on, and what they hold.
+/* devices.h - which devices a stage is on, and how much memory they have.
  *
- * The groups of a candidate divide the devices into stretches of neighbouring ranks. Mostly
- * they stand in the order of the pipeline. Where devices or links differ the order is a choice:
- * a group with a lower `place` (space.h) is on lower ranks; of equal places, the first of the
- * pipeline. So places that are all 0 mean the usual order, and code that splits or merges
- * stages need not know of them.
+ * The groups of a candidate divide the devices into ranges of neighbouring ranks.
+ * Usually they are in the order of the pipeline. Where devices or links differ, the
+ * order is a choice: a group with a lower `place` (candidate.h) is on lower ranks; of
+ * equal places, the group that comes first in the pipeline. So places that are all 0
+ * mean the usual order, and code that splits or merges stages need not know of them.
  *
  *     if (space_has_places(sp))
  *         candidate_swap(&c, 0, 1);
@@ -15,32 +15,34 @@
 
 #include "search/space/space.h"
 
-/* Bytes that a device of a stage of a checked plan has; 0: no limit. */
+/* The bytes of each device of a stage of a checked plan; 0: no limit. */
 int64_t space_stage_memory(const struct space *sp, const struct plan *plan, int k);
 
-/* The first rank of each stage, [n_stages], or of one. */
+/* The first rank of each stage, [n_stages], or of one stage. */
 void candidate_ranks(const struct candidate *c, int *rank);
 int candidate_rank(const struct candidate *c, int k);
-/* [n_groups] which group is on the lowest ranks, on the next ones, and so on. */
+/* [n_groups] the groups, sorted by their ranks. */
 void candidate_order(const struct candidate *c, int *order);
-/* Puts the groups in this order; in the order of the pipeline, all places are 0. */
+/* Puts the groups on ranks in this order; if it is the order of the pipeline, all
+ * places become 0. */
 void candidate_place(struct candidate *c, const int *order);
 /* Exchanges the places of two groups. */
 void candidate_swap(struct candidate *c, int a, int b);
 
-/* Deals the groups to the nodes in turn, so that neighbours in the pipeline are on different
- * nodes; false where the groups do not fill the nodes that way. */
+/* Deals the groups to the nodes in turn, so that neighbours in the pipeline are on
+ * different nodes; false if the groups do not fill the nodes that way. */
 bool candidate_deal(const struct space *sp, struct candidate *c);
 
-/* A run of used devices that are alike. */
+/* A range of used devices that are equal. */
 struct device_class {
     int first, end; /* ranks */
 };
-/* Fills at most CLUSTER_MAX_GROUPS of them, in the order of ranks; returns how many there are. */
+/* Fills at most CLUSTER_MAX_GROUPS classes, in the order of ranks; returns how many
+ * there are. */
 int space_device_classes(const struct space *sp, struct device_class *out);
 
-/* Equal for places of the candidate's groups that have the same costs: nodes that are alike may
- * be exchanged. */
+/* Returns equal numbers for places of the candidate's groups that have the same costs:
+ * equal nodes may be exchanged. */
 uint64_t space_place_hash(const struct space *sp, const struct candidate *c);
 
 #endif

@@ -1,9 +1,9 @@
-/* When two plans are different: not where a cut stands an op further, one block more is
- * recomputed or one of many stages is laid out otherwise, but where a person would name another
- * plan. */
+/* When two plans are different: not if a cut is one op further on, one block more is
+ * recomputed or one of many stages is laid out in another way, but if a person would
+ * call it another plan. */
 #include "search/space/space.h"
 
-/* How many devices do so. */
+/* Votes of devices. */
 struct votes {
     int zero[ZERO_PARAMETERS + 1], recompute[RECOMPUTE_LEVELS], axes[MESH_MAX_AXES + 1],
         sequence[2];
@@ -16,8 +16,8 @@ static uint64_t most_votes(const int *votes, int n) {
     return (uint64_t)best;
 }
 
-/* How most of the work of a stage is split inside: by how many axes, of ops that have an inner dim; and
- * whether others split the sequence. */
+/* How most of the work inside a stage is split: by how many axes (ops with an inner
+ * dim), and whether other ops split the sequence. */
 struct split {
     double axes[MESH_MAX_AXES + 1], sequence[2]; /* flops, ops */
 };
@@ -32,6 +32,8 @@ static int instances(const struct structure *g, const struct search_stage *st, i
     return (end - 1 - op) / r->period + 1;
 }
 
+/* Adds an op's vote for all its instances: by flops for axes, by number for the
+ * sequence. */
 static void count_op(const struct space *sp, const struct search_stage *st, int op,
                      int n_axes, struct split *out) {
     const struct blocks *g = &sp->blocks;
@@ -52,7 +54,8 @@ static void count_op(const struct space *sp, const struct search_stage *st, int 
         out->sequence[sequence] += times;
 }
 
-/* Single ops, such as a table of embeddings that is split otherwise, make no other plan. */
+/* Single ops, such as an embedding that is split in another way, do not make it
+ * another plan. */
 static void vote_split(const struct space *sp, const struct search_stage *st,
                        struct votes *v) {
     struct split split = {.axes = {0}};
@@ -67,7 +70,7 @@ static void vote_split(const struct space *sp, const struct search_stage *st,
     v->sequence[split.sequence[1] > split.sequence[0]] += st->devices;
 }
 
-/* A stage is recomputed where more than half of its blocks are. */
+/* A stage counts as recomputed if more than half of its blocks are. */
 static void vote(const struct space *sp, const struct search_stage *st, struct votes *v) {
     bool recompute = 2 * st->recompute_blocks > space_stage_blocks(sp, st);
     v->zero[search_zero_of(st)] += st->devices;

@@ -1,9 +1,9 @@
-/* A plan read back into a candidate, so that a search can set out from it.
+/* A plan read back into a candidate, so that a search can start from it.
  *
- * The space is coarser than plans: instances of blocks in a stage have one layout, a stage
- * recomputes its first blocks at one level and has one level of ZeRO. What a plan has besides is
- * dropped, and said. A mesh whose axes are products of those that the space has is taken apart
- * into these; another one stays as it is. */
+ * The space is coarser than plans: instances of blocks in a stage have one layout; a
+ * stage recomputes its first blocks, at one level, and has one level of ZeRO. Whatever
+ * else a plan has is dropped and reported. A mesh whose axes are products of the
+ * space's axes is divided into these; any other mesh stays as it is. */
 #include "search/space/devices.h"
 
 #include <stdio.h>
@@ -26,8 +26,7 @@ static void lose(struct reading *r, const char *what) {
 
 /* ---- stages ---------------------------------------------------------------------------- */
 
-/* Stretches of the model's order, stage k on group k % groups. */
-/* Where the order of groups is no choice, the usual one. */
+/* If the order of groups is no choice, they take the usual one. */
 static void take_places(struct reading *r) {
     struct candidate *c = r->to;
     int *order = mem_array((size_t)c->n_groups, sizeof *order);
@@ -43,6 +42,7 @@ static void take_places(struct reading *r) {
         lose(r, "the order of groups of devices");
 }
 
+/* Stages have to be ranges of the model's order, with stage k on group k % groups. */
 static int take_stages(struct reading *r, struct err *err) {
     const struct plan *p = r->plan;
     const struct space *sp = r->sp;
@@ -69,7 +69,7 @@ static int take_stages(struct reading *r, struct err *err) {
     return 0;
 }
 
-/* Those that the search considers, or what is nearest to them. */
+/* Takes the numbers that the search considers, or the nearest ones. */
 static void take_numbers(struct reading *r) {
     const struct search_problem *p = &r->sp->p;
     int at = p->n_micro - 1;
@@ -96,7 +96,8 @@ static void take_numbers(struct reading *r) {
 
 /* ---- layouts --------------------------------------------------------------------------- */
 
-/* Which axis of a mesh each axis of a finer one is a part of; false where it is not finer. */
+/* Finds which axis of a mesh each axis of a finer mesh is a part of; false if it is
+ * not finer. */
 static bool take_apart(const struct mesh *mesh, const struct mesh *finer, int *part_of) {
     int a = 0;
     for (int m = 0; m < mesh->n_axes; m++) {
@@ -153,6 +154,7 @@ static void take_layouts(struct reading *r, int k) {
 
 /* ---- memory ---------------------------------------------------------------------------- */
 
+/* The highest level of ZeRO in the stage counts, because it needs the least memory. */
 static void take_zero(struct reading *r, int k) {
     const struct stage *st = &r->plan->stages[k];
     struct search_stage *to = &r->to->stages[k];
@@ -178,7 +180,8 @@ static void take_zero(struct reading *r, int k) {
         lose(r, "regathering");
 }
 
-/* The level and the number of blocks under which the most ops are as they are in the plan. */
+/* Takes the level and the number of blocks with which most ops are recomputed as in
+ * the plan. */
 static void take_recompute(struct reading *r, int k) {
     const struct space *sp = r->sp;
     const struct stage *st = &r->plan->stages[k];
@@ -221,6 +224,7 @@ static bool admits_stage(const struct space *sp, const struct stage *st) {
     return true;
 }
 
+/* What the plan decides is compared with the options and pins, stage by stage. */
 bool space_admits(const struct space *sp, const struct plan *plan) {
     const struct search_problem *p = &sp->p;
     int64_t reduce = space_pinned(sp, PIN_reduce);
@@ -241,6 +245,7 @@ bool space_admits(const struct space *sp, const struct plan *plan) {
 
 /* ---- the whole ------------------------------------------------------------------------- */
 
+/* What the space cannot express is dropped and named in `lost`. */
 int space_take_plan(const struct space *sp, const struct plan *plan, struct candidate *out,
                     char *lost, size_t size, struct err *err) {
     struct reading r = {sp, plan, out, lost, size};

@@ -1,4 +1,4 @@
-/* Layouts of an op: see layouts.h. */
+/* Layouts of an op (see layouts.h). */
 #include "search/space/layouts.h"
 
 #include <string.h>
@@ -11,6 +11,8 @@ static bool allowed(const struct space *sp, const struct mesh *pinned,
            space_pins_allow(sp, op, pinned, mesh, l);
 }
 
+/* Tries all dims on this axis and those behind it; returns how many layouts were
+ * tried. */
 static int64_t list_axis(const struct space *sp, const struct mesh *pinned,
                          const struct mesh *mesh, int64_t micro_batch, int op,
                          struct layout *l, int axis, struct layout_list *out) {
@@ -58,6 +60,7 @@ static void add(struct near *n, const struct layout *l) {
         n->out[n->n++] = *l;
 }
 
+/* Presets whose number of model axes is nearest to the present one come first. */
 static void add_presets(struct near *n, struct preset now) {
     struct search_stage st = *n->st;
     int axes = space_mesh_axes(n->sp, &st), node = n->sp->blocks.x.node_of[n->op];

@@ -15,14 +15,14 @@ struct layout_list {
     int64_t n, cap;
 };
 
-/* Appends all that are legal and that pins allow, of an op of the deduplicated model. Returns how
- * many were tried for it. */
+/* Appends all layouts of an op of the deduplicated model that are legal and that pins
+ * allow. Returns how many were tried. */
 int64_t layouts_all(const struct space *sp, const struct search_stage *st,
                     int64_t micro_batch, int op, struct layout_list *out);
 
-/* out[0] is a layout of the op: appends others until there are `most`. First those of uniform
- * presets, by how near their number of model axes is to that of `preset`; then out[0] with one
- * axis changed. Returns how many there are. */
+/* out[0] is a layout of the op; appends others until there are `most`: first those of
+ * uniform presets, beginning with the number of model axes that is nearest to that of
+ * `preset`, then out[0] with one axis changed. Returns how many there are. */
 int layouts_neighbours(const struct space *sp, const struct search_stage *st,
                        int64_t micro_batch, int op, struct preset preset,
                        struct layout *out, int most);

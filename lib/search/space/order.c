@@ -1,4 +1,4 @@
-/* The ops of a model in another order: see order.h. */
+/* The ops of a model in another order (see order.h). */
 #include "search/space/order.h"
 
 #include <stdlib.h>
@@ -6,8 +6,8 @@
 
 /* ---- the list ---------------------------------------------------------------------------- */
 
-/* Blocks, which are stretches of the file, stay as they are: the search reads of them only which op is
- * in which. */
+/* Blocks, which are ranges of the file, stay as they are: the search only asks which
+ * op is in which block. */
 static struct model *list_model(const struct order *o) {
     const struct model *m = o->whole;
     struct model *list = mem_alloc(sizeof *list);
@@ -30,7 +30,7 @@ static struct model *list_model(const struct order *o) {
     return list;
 }
 
-/* Moves what is said op by op to the places of the ops. */
+/* Moves values that are listed by op to the positions of the ops. */
 static void *move(struct arena *a, const struct order *o, const void *of, size_t size) {
     if (!of)
         return NULL;
@@ -40,6 +40,7 @@ static void *move(struct arena *a, const struct order *o, const void *of, size_t
     return out;
 }
 
+/* The pins of the whole model, with everything that is listed by op moved. */
 static struct pins *list_pins(const struct order *o) {
     const struct pins *from = o->whole_pins;
     if (!from)
@@ -120,7 +121,8 @@ struct plan *order_plan(const struct order *o, int n_stages, const int *bounds) 
     return p;
 }
 
-/* What a stage decides, to a stage with the ops of places first .. ; false where it has others. */
+/* Copies what a stage decides to a stage with the ops at positions first .. ; false if
+ * it has other ops. */
 static bool translate_stage(const struct order *o, const struct stage *from, int first,
                             struct stage *to) {
     to->mesh = from->mesh;
@@ -139,6 +141,7 @@ static bool translate_stage(const struct order *o, const struct stage *from, int
     return true;
 }
 
+/* The translated plan has the same stages in the same order; only its ops are renumbered. */
 struct plan *order_translate(const struct order *o, const struct plan *plan) {
     int *bounds = mem_array((size_t)plan->n_stages + 1, sizeof *bounds);
     for (int s = 0; s < plan->n_stages; s++)
@@ -171,6 +174,7 @@ bool plan_is_as_listed(const struct plan *plan) {
     return true;
 }
 
+/* Lists the ops stage by stage. */
 struct order *order_of_plan(const struct plan *plan, const struct pins *pins) {
     struct model *m = plan->model;
     int *op = mem_array((size_t)m->n_ops, sizeof *op), n = 0;

@@ -1,8 +1,9 @@
-/* What pins leave of the space: numbers of stages, cuts, meshes, layouts. Recompute and ZeRO of
- * pinned ops are no choice at all, and are put in where the strategy graph compiles them.
+/* What pins leave of the space: numbers of stages, cuts, meshes, layouts. Recompute
+ * and ZeRO of pinned ops are no choice at all; they are inserted when the strategy
+ * graph compiles the ops.
  *
- * Stages are stretches of ops, so what pins say of stages is where cuts must be, where none may be, and
- * from where to where the k-th one may lie. */
+ * Stages are ranges of ops, so what pins say about stages is where cuts must be, where
+ * none may be, and between which ops the k-th cut may be. */
 #include "search/space/order.h"
 #include "search/space/space.h"
 
@@ -26,11 +27,11 @@ struct obey {
     int op;
     const struct mesh *pinned, *mesh;
     int64_t micro_batch;
-    int tries; /* left */
+    int tries; /* attempts that are left */
     struct layout l;
 };
 
-/* Changes so many of the axes 0 .. axis, the inner ones first. */
+/* Changes this many of the axes 0 .. axis, the inner ones first. */
 static bool change_axes(struct obey *o, int axis, int changes) {
     const struct model *m = o->sp->blocks.x.model;
     const struct op_space *space = &m->ops[o->op].space;
@@ -52,6 +53,8 @@ static bool change_axes(struct obey *o, int axis, int changes) {
     return change_axes(o, axis - 1, changes);
 }
 
+/* Changes no axis, then one, two, ... until the layout is legal and obeys. After TRIES
+ * attempts, some milliseconds, the layout stays as it is and the candidate is illegal. */
 void space_obey(const struct space *sp, int op, const struct mesh *pinned,
                 const struct mesh *mesh, int64_t micro_batch, struct layout *l) {
     enum { TRIES = 20000 };

@@ -1,5 +1,5 @@
-/* What pins say of stages, worked out once; and whether they can be obeyed at all, as far as that can
- * be told before the search. */
+/* What pins say about stages, computed once; and whether they can be obeyed at all, as
+ * far as that is known before the search. */
 #include "search/space/space.h"
 
 #include <stdlib.h>
@@ -27,8 +27,8 @@ static void add_cuts(struct space *sp, const struct pin *pin) {
         sp->pinned.whole[i] = true;
 }
 
-/* The k-th stage begins behind all ops of those before it, and at the first of its own or of later
- * ones. */
+/* The k-th stage begins behind all ops of earlier stages, and at the latest with the
+ * first op of its own or of later ones. */
 static int add_numbers(struct space *sp, struct err *err) {
     struct pinned *p = &sp->pinned;
     int n_ops = sp->p.model->n_ops;
@@ -61,8 +61,8 @@ static int add_numbers(struct space *sp, struct err *err) {
     return 0;
 }
 
-/* At the next cut, and before the first op whose mesh is pinned to another than that of one in the
- * stage. */
+/* A stage ends at the next cut, or before the first op whose mesh is pinned to another
+ * one than that of an op in the stage. */
 static void find_ends(struct space *sp) {
     struct pinned *p = &sp->pinned;
     int n_ops = sp->p.model->n_ops;
@@ -77,6 +77,8 @@ static void find_ends(struct space *sp) {
     }
 }
 
+/* Fills the arrays by op: where stages must and must not be cut, where they have to
+ * end, and the limits of the k-th cut. */
 static int find_cuts(struct space *sp, struct err *err) {
     const struct pins *pins = sp->p.pins;
     struct pinned *p = &sp->pinned;
@@ -94,8 +96,8 @@ static int find_cuts(struct space *sp, struct err *err) {
     return add_numbers(sp, err);
 }
 
-/* Can the ops be cut into a number of stages that is allowed? A stage as long as may be each time,
- * and at least one op. */
+/* Can the ops be cut into an allowed number of stages? Every stage is made as long as
+ * it may be, with at least one op. */
 static int check_cuts(const struct space *sp, struct err *err) {
     const struct pinned *p = &sp->pinned;
     int n_ops = sp->p.model->n_ops, least = 0;
@@ -126,7 +128,7 @@ static int check_number(const struct space *sp, enum pin_field field, int64_t ha
     return err_prefix(err, "%s", where(sp, field, 0));
 }
 
-/* Stages that share groups have no pins of their own yet. */
+/* Stages that share groups cannot be pinned yet. */
 static int check_schedule(const struct space *sp, struct err *err) {
     int64_t pinned = space_pinned(sp, PIN_schedule);
     if (pinned == PIN_FREE || !schedules_round(1u << pinned))
@@ -154,7 +156,7 @@ static int check_optimizer(const struct space *sp, struct err *err) {
     return err_prefix(err, "%s", where(sp, PIN_optimizer, 0));
 }
 
-/* From here on it is the only one. */
+/* A pinned micro-batch becomes the only one. */
 static int check_micro_batch(struct space *sp, struct err *err) {
     int64_t pinned = space_pinned(sp, PIN_micro_batch);
     if (pinned == PIN_FREE)
@@ -182,6 +184,8 @@ static int check_stages(struct space *sp, struct err *err) {
     return 0;
 }
 
+/* Finds the next pinned mesh behind every op, and checks that there are enough devices
+ * for each. */
 static int check_meshes(struct space *sp, struct err *err) {
     int n = sp->p.model->n_ops;
     if (!sp->p.pins->meshes.n)
@@ -200,7 +204,7 @@ static int check_meshes(struct space *sp, struct err *err) {
     return 0;
 }
 
-/* Parts need devices, and axes a mesh that has them. */
+/* A dim that is split needs devices, and an axis a mesh that has it. */
 static int check_layouts(const struct space *sp, const struct pin *pin, struct err *err) {
     const struct model *m = sp->p.model;
     for (int i = 0; i < pin->n_splits; i++) {
@@ -224,7 +228,7 @@ static int check_layouts(const struct space *sp, const struct pin *pin, struct e
     return 0;
 }
 
-/* Is there a layout for an op on its mesh? What is pinned together may exclude each other. */
+/* Is there a layout for an op on its mesh? Two pins may exclude each other. */
 static int check_op(const struct space *sp, int op, struct err *err) {
     const struct mesh *mesh = pins_mesh(sp->p.pins, sp->blocks.x.from[op]);
     bool found = !mesh;
@@ -241,6 +245,7 @@ static int check_op(const struct space *sp, int op, struct err *err) {
     return err_prefix(err, "%s", where(sp, PIN_mesh, sp->blocks.x.from[op]));
 }
 
+/* Checks what concerns the whole plan first, then stages, then single ops. */
 int space_check_pins(struct space *sp, struct err *err) {
     const struct pins *p = sp->p.pins;
     if (!p)

@@ -1,4 +1,5 @@
-/* Stages where pins leave them room: cuts and devices, as near as can be to those of a candidate. */
+/* Stages that obey the pins: cuts and devices as near as possible to those of a
+ * candidate. */
 #include "search/space/space.h"
 
 #include <stdlib.h>
@@ -10,7 +11,8 @@ static int least_way(const int64_t *way, int first, int end) {
     return least;
 }
 
-/* Can the op be on so many devices: do they make its mesh, or its parts? */
+/* Can the op be on this many devices: do they make up its mesh, and the parts of its
+ * dims? */
 static bool suits(const struct space *sp, int op, int devices) {
     const struct pins *p = sp->p.pins;
     const struct mesh *mesh = pins_mesh(p, op);
@@ -28,7 +30,7 @@ static bool suits(const struct space *sp, int op, int devices) {
     return true;
 }
 
-/* [n_ops + 1] where a stage of so many devices that begins with an op has to end. */
+/* [n_ops + 1] where a stage on this many devices has to end if it begins with this op. */
 static int *ends_on(const struct space *sp, int devices) {
     int n_ops = sp->p.model->n_ops;
     int *ends = mem_array((size_t)n_ops + 1, sizeof *ends);
@@ -44,20 +46,24 @@ static int *ends_on(const struct space *sp, int devices) {
 
 static const int64_t NO_WAY = INT64_MAX / 2;
 
-/* From the candidate's stages to those nearby that obey: the least change of cuts and devices on
- * the way to each op as the begin of the k-th stage, with so many devices used before it. */
+/* A dynamic program from the candidate's stages to similar ones that obey: the least
+ * change of cuts and devices up to each op as the begin of the k-th stage, with a
+ * number of devices used before it. */
 struct placing {
     const struct space *sp;
     struct candidate *c;
-    bool move_devices;   /* else each stage keeps its number of them */
-    int width, row;      /* numbers of devices used, of begins */
-    int64_t *way, *next; /* [width][row] */
+    bool move_devices;   /* otherwise each stage keeps its number of devices */
+    int width, row;      /* numbers of devices used; of first ops */
+    int64_t *way, *next; /* [width][row] least changes so far */
     struct step {
         int from, devices;
     } * steps;  /* [stages][width][row] */
-    int **ends; /* [devices + 1] or NULL */
+    int **ends; /* [devices + 1], or NULL */
 };
 
+/* Extends all pipelines of k - 1 stages by a stage on `devices` devices. The least
+ * change in front moves on only when the stage can no longer begin there, so one pass
+ * over the ops is enough. */
 static void step_to(struct placing *p, int k, int used, int devices) {
     const struct pinned *pin = &p->sp->pinned;
     int n_ops = p->row - 1, best = 0, all = p->sp->p.devices;
@@ -113,6 +119,8 @@ static void take_steps(struct placing *p) {
     }
 }
 
+/* With devices that may move, the tables have devices x ops x stages cells; where
+ * these take more than 64 MB, the stages keep their devices. */
 static bool place(const struct space *sp, struct candidate *c, bool move_devices) {
     enum { MOST_STEPS = 1 << 22 };
     struct placing p = {.sp = sp, .c = c, .move_devices = move_devices};

@@ -1,8 +1,9 @@
 /* Uniform layouts of a stage: what all of its ops do on each axis of its mesh.
  *
- * From the innermost axis outwards, as Megatron-LM has it: axes that split inner dims (tensor
- * parallelism), then the sequence (context), experts, the batch; where the fast links are those
- * between nodes, the other way round. An op that lacks what an axis is for takes the next best. */
+ * The order is Megatron-LM's, from the innermost axis outwards: axes that split inner
+ * dims (tensor parallelism), then the sequence (context), experts, the batch; if the
+ * links between nodes are the fast ones, the reverse. An op that lacks the dim of an
+ * axis takes the next best one. */
 #include "search/space/space.h"
 
 #include <stdlib.h>
@@ -10,7 +11,8 @@
 
 /* ---- meshes ---------------------------------------------------------------------------- */
 
-/* A pinned mesh of another number of devices is not the stage's: that candidate is not legal. */
+/* A pinned mesh with another number of devices is not the stage's; such a candidate is
+ * illegal. */
 static const struct mesh *pinned_mesh(const struct space *sp,
                                       const struct search_stage *st) {
     const struct mesh *pinned = space_pinned_mesh(sp, st->first, st->end);
@@ -34,7 +36,7 @@ bool search_mesh_has_orders(int devices) {
     return memcmp(&a, &b, sizeof a) != 0;
 }
 
-/* The mesh that the stage is to have if it is not the usual one; kept by the search. */
+/* Returns the mesh of the stage if it is not the usual one; it is interned. */
 static const struct mesh *mesh_of(const struct space *sp, const struct search_stage *st,
                                   struct preset preset) {
     const struct mesh *pinned = pinned_mesh(sp, st);
@@ -70,7 +72,7 @@ const struct layout *space_layouts(const struct space *sp, const struct layout *
     return *slot;
 }
 
-/* What an axis is for. */
+/* What an axis is used for. */
 enum use { USE_INNER, USE_CONTEXT, USE_EXPERTS, USE_BATCH };
 
 static enum use use_of(const struct mesh *mesh, int axis, struct preset preset) {
@@ -103,12 +105,12 @@ bool space_wants_context(const struct space *sp, const struct search_stage *st,
                                  !search_splits_batch(st->devices, micro_batch, preset)));
 }
 
-/* An op about to be laid out, axis by axis. */
+/* An op that is being laid out, axis by axis. */
 struct placing {
     const struct space *sp;
     const struct model_op *op;
     const struct mesh *mesh;
-    const struct layout *l; /* of the axes before */
+    const struct layout *l; /* the axes so far */
     int64_t micro_batch;
     struct preset preset;
 };
@@ -118,8 +120,8 @@ static bool splittable(const struct model_op *op, int dim) {
     return k >= 0 && role_splits(op->space.role[k]);
 }
 
-/* Index of a dim in the op's space if the axis can split it there evenly, and cuts no sample group
- * that must stay together, else PLACE_NONE. */
+/* Returns the index of a dim in the op's space if the axis can split it evenly without
+ * cutting a sample group that must stay together; otherwise PLACE_NONE. */
 static int try_dim(const struct placing *p, int axis, int dim) {
     const struct model *m = p->sp->p.model;
     if (!splittable(p->op, dim))
@@ -153,7 +155,8 @@ static int try_inner(const struct placing *p, int axis, unsigned inner, bool *ha
     return PLACE_NONE;
 }
 
-/* What cannot be split by position, as attention, is split by an inner dim under USE_CONTEXT. */
+/* Ops that cannot be split by position, such as attention, are split by an inner dim
+ * under USE_CONTEXT. */
 static int preset_dim(const struct placing *p, int axis) {
     const struct space *sp = p->sp;
     bool has = false;
@@ -177,6 +180,7 @@ static int preset_dim(const struct placing *p, int axis) {
     return k == PLACE_NONE ? try_dim(p, axis, sp->p.model->batch) : k;
 }
 
+/* Lays out one op of each node, then makes each layout legal and obey the pins. */
 static const struct layout *lay_out(const struct space *sp, const struct mesh *pinned,
                                     const struct mesh *mesh, int64_t micro_batch,
                                     struct preset preset) {
@@ -198,7 +202,8 @@ static const struct layout *lay_out(const struct space *sp, const struct mesh *p
 
 /* ---- presets ---------------------------------------------------------------------------- */
 
-/* What layouts do not tell: the preset that they were made in, by layouts and mesh. */
+/* Remembers, by layouts and mesh, in which preset layouts were made, where they do not
+ * tell it. */
 static void **made_in(const struct space *sp, const struct search_stage *st) {
     uint64_t key = memo_mix(memo_mix(5, (uint64_t)(uintptr_t)st->layouts),
                             (uint64_t)(uintptr_t)st->mesh);
@@ -214,6 +219,8 @@ static void note_preset(const struct space *sp, const struct search_stage *st,
     }
 }
 
+/* Layouts of a preset depend on the devices, the mesh and the micro-batch only, so
+ * each is made once. */
 void space_apply_preset(const struct space *sp, struct search_stage *st,
                         int64_t micro_batch, struct preset preset) {
     struct mesh mesh;
@@ -243,6 +250,8 @@ bool space_preset(const struct space *sp, const struct search_stage *st, int i,
     return i / seq <= space_mesh_axes(sp, st);
 }
 
+/* Guesses the preset from the layouts: the largest number of axes that split inner
+ * dims in any op. */
 static struct preset infer_preset(const struct space *sp, const struct search_stage *st) {
     const struct blocks *g = &sp->blocks;
     struct mesh mesh;

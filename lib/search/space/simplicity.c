@@ -1,16 +1,17 @@
-/* Simplicity: how many words it takes to say what a candidate does.
+/* Simplicity: how many words describe a candidate.
  *
- * People port, debug and trust a plan that they can say in a breath: "pp 4, tp 2, dp 2, everything
- * recomputed". So a run of neighbouring stages that are alike is said once. A stage takes a word for its
- * number of blocks, for each end inside a block, for its devices, for each form of parallelism that its
- * preset has, for ZeRO, for gathering again, for recompute (two where only some of its blocks do it), and
- * one for every op whose layout is another than the preset's. */
+ * People port, debug and trust a plan that they can describe in one breath: "pp 4, tp
+ * 2, dp 2, everything recomputed". So neighbouring stages that are equal are described
+ * once. A stage needs one word for its number of blocks, for each end inside a block,
+ * for its devices, for each form of parallelism in its preset, for ZeRO, for
+ * regathering, for recompute (two if only some of its blocks do it), and for every op
+ * whose layout is not the preset's. */
 #include "search/graph/graph.h"
 #include "search/space/space.h"
 
 #include <string.h>
 
-/* What is said of a stage, beside the layouts that differ from its preset. */
+/* The description of a stage, except ops that differ from its preset. */
 struct saying {
     int blocks, devices, zero, recompute_level;
     bool begins_inside, ends_inside, some_blocks, regather;
@@ -48,7 +49,7 @@ struct preset space_nearest_preset(const struct space *sp, const struct search_s
     return best;
 }
 
-/* differ: ops whose layout is another than that of the preset. */
+/* differ: receives the number of ops whose layout is not the preset's. */
 static struct saying saying_of(const struct space *sp, const struct search_stage *st,
                                int64_t micro_batch, int *differ) {
     const struct structure *s = &sp->blocks.s;
@@ -89,6 +90,7 @@ static int words_of(const struct saying *say) {
     return words + (p->context_axes > 0) + (p->expert_axes > 0);
 }
 
+/* Equal stages in a row are described once. */
 int space_words(const struct space *sp, const struct candidate *c) {
     int words = c->n_groups < c->n_stages; /* several stages on each group */
     struct saying before = {0};

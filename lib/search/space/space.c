@@ -1,5 +1,5 @@
-/* The space: what a model offers to split, families of layouts that make good starts, and
- * from a candidate to a plan. */
+/* The space: what a model offers to split, families of layouts that make good starts,
+ * and how a candidate becomes a plan. */
 #include "search/space/space.h"
 #include "search/space/devices.h"
 #include "search/space/order.h"
@@ -21,7 +21,7 @@ int space_stage_limit(const struct space *sp) {
     return sp->max_stages;
 }
 
-/* How many more than are wanted: as many as take little time. */
+/* How many more finalists than wanted are evaluated: as many as take little time. */
 int64_t space_spare(const struct space *sp) {
     enum { LITTLE = 1 << 16, LEAST = 2 };
     int64_t size = (int64_t)sp->p.model->n_ops * sp->p.devices;
@@ -44,7 +44,8 @@ bool space_may_split(const struct space *sp) {
     return false;
 }
 
-/* The first to consider that takes these stages on a group; the table's first where there is none. */
+/* Returns the first schedule to consider that takes these stages on a group; the
+ * table's first if there is none. */
 static enum schedule first_schedule(const struct space *sp, enum schedule_stages takes) {
     for (int s = 0; s < SCHEDULE_COUNT; s++)
         if (space_has_schedule(sp, (enum schedule)s) &&
@@ -147,6 +148,7 @@ static void number_groups(const struct candidate *c, struct plan *plan) {
     free(order);
 }
 
+/* Copies what the candidate decides, op by op; what pins alone decide comes last. */
 struct plan *space_plan_of(const struct space *sp, const struct candidate *c) {
     const struct blocks *g = &sp->blocks;
     int *bounds = mem_array((size_t)c->n_stages + 1, sizeof *bounds);
@@ -183,7 +185,7 @@ struct plan *space_plan_of(const struct space *sp, const struct candidate *c) {
 
 /* ---- whole candidates ---------------------------------------------------------------- */
 
-/* Where the flops of the ops before reach this share of all. */
+/* Returns the op in front of which this share of all flops lies. */
 static int op_at_share(const struct space *sp, double share) {
     int lo = 0, hi = sp->p.model->n_ops;
     while (lo < hi) {
@@ -196,8 +198,9 @@ static int op_at_share(const struct space *sp, double share) {
     return lo;
 }
 
-/* The ops as evenly as the devices of the stages: each up to its share of flops, then on to the end of
- * the instance, with ops left for those behind. */
+/* Cuts the ops in proportion to the stages' devices: each stage takes its share of the
+ * flops, then all ops to the end of the instance, and leaves at least one op for each
+ * stage behind. */
 static void cut_evenly(const struct space *sp, struct candidate *c) {
     const struct structure *st = &sp->blocks.s;
     int n_ops = sp->p.model->n_ops, op = 0, before = 0;
@@ -214,6 +217,7 @@ static void cut_evenly(const struct space *sp, struct candidate *c) {
     }
 }
 
+/* Pins may move the even cuts, or make them impossible. */
 bool space_even(const struct space *sp, int n_stages, int64_t micro_batch,
                 struct preset preset, struct candidate *out) {
     int left = sp->p.devices;
@@ -234,6 +238,8 @@ bool space_even(const struct space *sp, int n_stages, int64_t micro_batch,
     return true;
 }
 
+/* Each group takes several shorter stages, cut evenly and laid out like its stage in
+ * c. */
 bool space_chunk(const struct space *sp, const struct candidate *c, int chunks,
                  struct candidate *out) {
     int groups = c->n_groups, n = chunks * groups;

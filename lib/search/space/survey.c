@@ -1,4 +1,5 @@
-/* The survey: what a model offers to split, to cut and to recompute, looked at once before a search. */
+/* The survey: what a model offers to split, to cut and to recompute, found once before
+ * a search. */
 #include "search/graph/graph.h"
 #include "search/space/space.h"
 
@@ -9,7 +10,8 @@ static void mark_dims(const struct shape *s, bool *marked) {
         marked[s->dim[i]] = true;
 }
 
-/* Dims of the tensors that pass from segment to segment or, where nothing repeats, of the first result. */
+/* Marks the dims of tensors that pass from segment to segment or, if nothing repeats,
+ * of the first result. */
 static void mark_passing(const struct space *sp, bool *passing) {
     const struct model *m = sp->p.model;
     if (!sp->blocks.s.n_repeats || !sp->segments.n)
@@ -21,7 +23,7 @@ static void mark_passing(const struct space *sp, bool *passing) {
             mark_dims(&m->tensors[m->ops[i].out[k]].shape, passing);
 }
 
-/* May every op that has the dim be split on it? False where none has it. */
+/* Can every op that has the dim be split on it? False if no op has it. */
 static bool always_splittable(const struct model *m, int dim) {
     bool any = false;
     for (int i = 0; i < m->n_ops; i++) {
@@ -33,7 +35,8 @@ static bool always_splittable(const struct model *m, int dim) {
     return any;
 }
 
-/* A dim that operand, weight and result of a product share counts products off: experts. */
+/* A dim that the operand, the weight and the result of a product share enumerates
+ * separate products: experts. */
 static void mark_experts(const struct model_op *op, bool *marked) {
     bool product = false;
     for (int pass = 0; pass < 2 && op->n_param > 0 && op->param[0] >= 0; pass++)
@@ -53,8 +56,9 @@ static void add_dim(int *dims, int *n, int dim) {
     dims[(*n)++] = dim;
 }
 
-/* Heights and widths of images: what windows of the first kind of halo slide along, then of the second.
- * Tensors between windows have them under the same names. */
+/* Heights and widths of images: the dims along which windows of the first kind of halo
+ * slide, then those of the second. Tensors between windows have dims of the same
+ * names. */
 static void find_images(struct space *sp) {
     const struct model *x = sp->blocks.x.model;
     sp->images = mem_array((size_t)x->n_dims, sizeof *sp->images);
@@ -71,8 +75,8 @@ static void find_images(struct space *sp) {
         }
 }
 
-/* Inner dims: in no passing tensor, splittable wherever they occur, and more than one
- * unit. */
+/* Inner dims: in no passing tensor, splittable wherever they occur, and larger than
+ * one. */
 static void find_dims(struct space *sp) {
     const struct model *m = sp->p.model, *x = sp->blocks.x.model;
     size_t n = (size_t)m->n_dims;
@@ -101,7 +105,7 @@ static void find_dims(struct space *sp) {
     free(experts);
 }
 
-/* The edges that pass each cut of the list of ops. */
+/* Lists the edges that pass each cut of the list of ops. */
 static void find_crossings(struct space *sp) {
     const struct structure *st = &sp->blocks.s;
     sp->crossings = mem_array((size_t)st->n_ops + 1, sizeof *sp->crossings);
@@ -145,8 +149,8 @@ static int outer_block(const struct model *m, int op) {
     return b;
 }
 
-/* Blocks as the model's file has them, or, where it has none, as they are found in the graph. What
- * stands between blocks is none. */
+/* Blocks as the model's file has them or, if it has none, as they are found in the
+ * graph. Ops between blocks belong to none. */
 static void find_blocks(struct space *sp) {
     const struct model *m = sp->p.model;
     sp->block_first = mem_array((size_t)m->n_ops + 1, sizeof *sp->block_first);
@@ -161,6 +165,8 @@ static void find_blocks(struct space *sp) {
     sp->block_first[sp->n_blocks] = m->n_ops;
 }
 
+/* Marks the nodes that each level recomputes; a pinned op is recomputed at every level
+ * or at none. */
 static void find_recompute(struct space *sp) {
     const struct blocks *g = &sp->blocks;
     for (int level = 0; level < RECOMPUTE_LEVELS; level++)
@@ -191,9 +197,10 @@ static void count_stages(struct space *sp) {
             limit / MOST_CHUNKS < sp->p.devices ? limit : MOST_CHUNKS * sp->p.devices;
 }
 
-/* Every tensor twice and every parameter with four numbers of state, all of the batch on each
- * device: with temporaries and copies under other placements no device ever holds a multiple of
- * that. */
+/* Is it possible that memory is too small? A generous upper limit: every tensor twice
+ * and every parameter with four numbers of state, all of the batch on each device.
+ * Even with temporaries and copies under other placements no device ever holds several
+ * times as much. */
 static bool is_tight(const struct space *sp) {
     const struct model *m = sp->p.model;
     double elems = 0, multiple = 4 * MOST_CHUNKS;
@@ -216,8 +223,8 @@ static bool has_long_lived(const struct structure *s) {
     return false;
 }
 
-/* Schedules that differ from another in what waits for messages, which no score knows, are left to
- * simulation, unless there are no others or pins want one of them. */
+/* Schedules that differ from another one only in waiting for messages, which no score
+ * knows, are left to simulation, unless there are no others or pins want one of them. */
 static void set_aside(struct space *sp) {
     unsigned further = 0, round = schedules_round(sp->p.schedules);
     int64_t pinned = space_pinned(sp, PIN_schedule);
@@ -230,10 +237,11 @@ static void set_aside(struct space *sp) {
     sp->p.schedules &= ~further;
 }
 
+/* Each step uses what the steps before it found. */
 void space_survey(struct space *sp, const struct search_problem *p) {
     *sp = (struct space){.p = *p, .store = mem_alloc(sizeof *sp->store)};
     if (p->pins && !p->pins->list.n)
-        sp->p.pins = NULL; /* an empty list leaves all of the space */
+        sp->p.pins = NULL; /* an empty list leaves the whole space */
     blocks_init(&sp->blocks, p->model, sp->p.pins);
     segments_find(&sp->blocks, &sp->segments);
     set_aside(sp);
