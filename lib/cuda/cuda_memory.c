@@ -26,7 +26,9 @@ static int64_t granted(int64_t bytes) {
     return bytes > 0 ? bytes : 1;
 }
 
-/* cudaMalloc aligns by less where little is asked for: then some more is, and the rest is left. */
+/* cudaMalloc aligns by less where little is asked for: then some more is, and the rest is left. That is a
+ * part of the 2 MiB out of which CUDA serves what is small, so it counts as CUDA's: `bytes` are those that
+ * were planned. */
 enum { ALIGN = 4096 };
 
 static cudaError_t take(int64_t bytes, struct cuda_block *out) {
@@ -37,8 +39,7 @@ static cudaError_t take(int64_t bytes, struct cuda_block *out) {
         return rc;
     }
     cudaFree(out->base);
-    out->bytes += ALIGN;
-    rc = cudaMalloc(&out->base, (size_t)out->bytes);
+    rc = cudaMalloc(&out->base, (size_t)out->bytes + ALIGN);
     out->p = (char *)out->base + (ALIGN - (uintptr_t)out->base % ALIGN) % ALIGN;
     return rc;
 }
@@ -53,7 +54,7 @@ void *cuda_alloc(struct device *dev, int64_t bytes, struct err *err) {
     }
     if (cuda_check(rc, "memory of the device", err) < 0)
         return NULL;
-    if (cuda_check(cudaMemset(b.base, 0, (size_t)b.bytes), "clearing memory", err) < 0 ||
+    if (cuda_check(cudaMemset(b.p, 0, (size_t)b.bytes), "clearing memory", err) < 0 ||
         cuda_check(cudaDeviceSynchronize(), "clearing memory", err) < 0) {
         cudaFree(b.base);
         return NULL;

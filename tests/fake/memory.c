@@ -13,6 +13,7 @@
 struct block {
     char *p;
     int64_t bytes;
+    int64_t before; /* bytes from where it was really allocated */
 };
 
 static ARR(struct block) blocks, pinned; /* of the device; of the host */
@@ -21,6 +22,15 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *total) {
     *total = (size_t)fake_cuda_gpu()->bytes;
     *left = *total - (size_t)fake_cuda.bytes;
     return cudaSuccess;
+}
+
+enum { SMALL = 1 << 20, CUT = 512 };
+
+/* As CUDA cuts what is small out of larger pieces, at multiples of 512: every other one is not aligned to
+ * a page. */
+static int64_t cut_before(size_t bytes) {
+    static int64_t calls;
+    return !fake_cuda.idle && bytes < SMALL && calls++ % 2 ? CUT * (1 + calls / 2 % 7) : 0;
 }
 
 /* What was not written is not zero, where anything is. */
@@ -38,14 +48,15 @@ static void give_back(struct block *b) {
     if (fake_cuda.idle)
         munmap(b->p, (size_t)b->bytes);
     else
-        free(b->p);
+        free(b->p - b->before);
 }
 
 cudaError_t cudaMalloc(void **p, size_t bytes) {
-    struct block b = {.bytes = (int64_t)bytes};
+    struct block b = {.bytes = (int64_t)bytes, .before = cut_before(bytes)};
     const bool full = fake_cuda.bytes + b.bytes > fake_cuda_gpu()->bytes;
-    if (full || !(b.p = block_of(bytes)))
+    if (full || !(b.p = block_of(bytes + (size_t)b.before)))
         return fake_cuda_error(cudaErrorMemoryAllocation);
+    b.p += b.before;
     arr_push(&blocks, b);
     fake_cuda.bytes += b.bytes;
     *p = b.p;
@@ -85,7 +96,7 @@ cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags) {
     (void)flags;
     *p = malloc(bytes);
     if (*p)
-        arr_push(&pinned, (struct block){*p, (int64_t)bytes});
+        arr_push(&pinned, (struct block){.p = *p, .bytes = (int64_t)bytes});
     return fake_cuda_error(*p ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
