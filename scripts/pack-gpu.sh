@@ -27,8 +27,9 @@ for p in "$plugins"/mca_*.so; do plugin "${p##*/}"; done
 cp "$data"/help-*.txt "$out/share/openmpi/"
 pmix=$(find /usr/lib /usr/local/lib -type d -path '*pmix*/lib/pmix' 2>/dev/null | head -1)
 if [ "$pmix" ]; then
-    mkdir -p "$out/lib/pmix"
+    mkdir -p "$out/lib/pmix" "$out/share/pmix"
     cp "$pmix"/*.so "$out/lib/pmix/"
+    cp "$pmix"/../../share/pmix/help-*.txt "$out/share/pmix/"
 fi
 
 strip -o "$out/bin/mpirun" "$(readlink -f "$(command -v mpirun)")"
@@ -66,10 +67,14 @@ export WEFT_WHEELS="$wheels" # is asked once: this script is run again for each 
 outside=${LD_LIBRARY_PATH-} # PyTorch is to have its own libraries; bench-gpu.py comes back here for weft's
 export LD_LIBRARY_PATH="$here/lib${wheels:+:$wheels}:$cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export PATH="$here/bin:${PATH:-/usr/bin:/bin}" OPAL_PREFIX="$here"
-export OMPI_MCA_mca_base_component_path="$here/lib/openmpi" PMIX_MCA_mca_base_component_path="$here/lib/pmix"
+export OMPI_MCA_mca_base_component_path="$here/lib/openmpi"
+[ ! -d "$here/lib/pmix" ] || export PMIX_MCA_mca_base_component_path="$here/lib/pmix"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_plm=isolated OMPI_MCA_btl=self,vader OMPI_MCA_oob_tcp_if_include=lo
-export OPAL_PKGDATADIR="$here/share/openmpi" PMIX_INSTALL_PREFIX="$here"
+export OPAL_PKGDATADIR="$here/share/openmpi" PMIX_INSTALL_PREFIX="$here" PMIX_PKGDATADIR="$here/share/pmix"
+# Without a plugin that compresses, PMIx says so in ten lines at each start; a job of one machine has
+# nothing to compress.
+export PMIX_MCA_pcompress_base_silence_warning=1
 case ${1:-} in
 check) shift; exec bash "$here/scripts/check-gpu.sh" "$here/build" "$@" ;;
 bench) shift; LD_LIBRARY_PATH=$outside WEFT_GPU=$here/weft-gpu exec python3 "$here/scripts/bench-gpu.py" "$here/build" "$@" ;;
