@@ -298,8 +298,8 @@ static int choose_ops(const struct blocks *g, struct members *mb, int *ops) {
 
 /* The load of the members compiled together, less the load of each alone; `temp` is
  * that of all together. */
-static struct load joint_load(struct graph *g, const struct setting *st, struct members *mb,
-                              const struct layout *layouts) {
+static struct load compile_joint(struct graph *g, const struct setting *st,
+                                 struct members *mb, const struct layout *layouts) {
     int *ops = mem_array((size_t)mb->small->n + 1, sizeof *ops);
     int n = choose_ops(g->b, mb, ops);
     struct load l = compile_window(g, st, &(struct window){n, ops, layouts, NULL});
@@ -312,26 +312,7 @@ static struct load joint_load(struct graph *g, const struct setting *st, struct 
     return l;
 }
 
-/* With more than three readers of a kind, each further one adds as much as the third. */
-static struct load edge_load(struct graph *g, const struct setting *st, struct members *mb,
-                             const struct layout *layouts) {
-    for (int64_t i = 0; i < mb->groups.n; i++)
-        mb->groups.p[i].most =
-            mb->groups.p[i].m < MOST_ALIKE ? mb->groups.p[i].m : MOST_ALIKE;
-    struct load base = joint_load(g, st, mb, layouts), l = base;
-    for (int64_t i = 0; i < mb->groups.n; i++) {
-        double more = mb->groups.p[i].m - MOST_ALIKE;
-        if (more <= 0)
-            continue;
-        mb->groups.p[i].most--;
-        struct load fewer = joint_load(g, st, mb, layouts);
-        mb->groups.p[i].most++;
-        load_add(&l, &base, more);
-        load_add(&l, &fewer, -more);
-    }
-    return l;
-}
-
+/* Identifies what choose_ops chooses, and its layouts. */
 static uint64_t members_hash(const struct blocks *g, const struct members *mb,
                              const struct layout *layouts, uint64_t h) {
     h = memo_mix(h, (uint64_t)(mb->small->param >= 0) << 1 | (mb->origin >= 0));
@@ -342,21 +323,60 @@ static uint64_t members_hash(const struct blocks *g, const struct members *mb,
         h = memo_mix(h, layout_word(&layouts[g->x.node_of[mb->origin]]));
     for (int64_t i = 0; i < mb->groups.n; i++) {
         const struct group *group = &mb->groups.p[i];
-        h = memo_mix(memo_mix(h, group->alike), (uint64_t)group->m);
+        h = memo_mix(memo_mix(h, group->alike), (uint64_t)group->most);
         h = memo_mix(h, layout_word(&layouts[group->node]));
     }
     return h;
 }
 
-static const struct load *kept_edge_load(struct graph *g, const struct setting *st,
-                                         struct members *mb, const struct layout *layouts) {
+static const struct load *joint_load(struct graph *g, const struct setting *st,
+                                     struct members *mb, const struct layout *layouts) {
     uint64_t key = members_hash(g->b, mb, layouts, graph_setting_hash(st, 7));
     void **slot = memo_slot(&g->loads, key);
     if (*slot)
         return *slot;
     struct load *l = arena_alloc(&g->arena, sizeof *l);
-    *l = edge_load(g, st, mb, layouts);
+    *l = compile_joint(g, st, mb, layouts);
     /* Compiling the members may have moved the table, so the entry is looked up again. */
+    *memo_slot(&g->loads, key) = l;
+    return l;
+}
+
+/* With more than three readers of a kind, each further one adds as much as the third. */
+static struct load many_load(struct graph *g, const struct setting *st, struct members *mb,
+                             const struct load *base, const struct layout *layouts) {
+    struct load l = *base;
+    for (int64_t i = 0; i < mb->groups.n; i++) {
+        double more = mb->groups.p[i].m - MOST_ALIKE;
+        if (more <= 0)
+            continue;
+        mb->groups.p[i].most--;
+        const struct load *fewer = joint_load(g, st, mb, layouts);
+        mb->groups.p[i].most++;
+        load_add(&l, base, more);
+        load_add(&l, fewer, -more);
+    }
+    return l;
+}
+
+static const struct load *edge_load(struct graph *g, const struct setting *st,
+                                    struct members *mb, const struct layout *layouts) {
+    uint64_t many = 0; /* how many readers there are of each kind that has too many */
+    for (int64_t i = 0; i < mb->groups.n; i++) {
+        struct group *group = &mb->groups.p[i];
+        group->most = group->m < MOST_ALIKE ? group->m : MOST_ALIKE;
+        many = group->m > MOST_ALIKE ? memo_mix(many, (uint64_t)group->m << 32 | (uint64_t)i)
+                                     : many;
+    }
+    const struct load *base = joint_load(g, st, mb, layouts);
+    if (!many)
+        return base;
+    uint64_t key = memo_mix(many, (uint64_t)(uintptr_t)base);
+    void **slot = memo_slot(&g->loads, key);
+    if (*slot)
+        return *slot;
+    struct load *l = arena_alloc(&g->arena, sizeof *l);
+    *l = many_load(g, st, mb, base, layouts);
     *memo_slot(&g->loads, key) = l;
     return l;
 }
@@ -366,9 +386,10 @@ const struct load *graph_edge(struct graph *g, const struct setting *st,
                               const struct layout *layouts) {
     static const struct load nothing;
     struct setting plain = graph_without_zero(st);
-    if (find_members(g->b, e, first, end, g->members) < 2)
+    bool passed = e->origin < first && (e->n < 2 || e->readers[e->n - 2] < first);
+    if (passed || find_members(g->b, e, first, end, g->members) < 2)
         return &nothing;
-    return kept_edge_load(g, e->param >= 0 ? st : &plain, g->members, layouts);
+    return edge_load(g, e->param >= 0 ? st : &plain, g->members, layouts);
 }
 
 /* Subtracts what the prefix sums have for the range, and what they add for tensors
