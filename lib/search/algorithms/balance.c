@@ -8,8 +8,8 @@
  * worth after the others have made room. How far a stage reaches is bisected too, on the
  * prefix sums, so that a thousand layers cost little more than ten.
  *
- * A stage's time counts what it takes from its neighbours: inside a block more may pass than
- * between blocks, so a cut goes back to where less does if the stage has no time for it. */
+ * Stages end at cuts, where the fewest elements pass (space/cuts.c); a stage that reaches
+ * none ends at an op. Its time counts what it takes from its neighbours. */
 #include "search/algorithms/gallop.h"
 #include "search/algorithms/improve.h"
 
@@ -197,6 +197,30 @@ static bool reaches_less(struct reach *r, int end) {
     return true;
 }
 
+static bool reaches_cut(void *ctx, int cut) {
+    const struct reach *r = ctx;
+    return reaches_op(ctx, r->f->ev->space->cuts[cut]);
+}
+
+/* The last cut that the stage reaches or, if it reaches none, the last op: at most
+ * `most`, and `first` if not even one op fits. */
+static int last_reached(struct reach *r, int most, int guess) {
+    const struct space *sp = r->f->ev->space;
+    int before = sp->cut_before[r->first], next = sp->cuts[before + 1];
+    int cut = gallop(before, sp->cut_before[most] + 1,
+                     sp->cut_before[guess < most ? guess : most], reaches_cut, r);
+    if (cut > before)
+        return sp->cuts[cut];
+    return gallop(r->first, next <= most ? next : most + 1, guess, reaches_op, r);
+}
+
+/* The cut in front of an end or, if the stage has none, the op in front of it. */
+static int end_before(const struct reach *r, int end) {
+    const struct space *sp = r->f->ev->space;
+    int cut = sp->cuts[sp->cut_before[end - 1]];
+    return cut > r->first ? cut : end - 1;
+}
+
 /* From the end that was reached without the price of what passes there back to one that has time
  * for it, or to `first`. */
 static int go_back(struct reach *r, int end, double bound) {
@@ -204,13 +228,13 @@ static int go_back(struct reach *r, int end, double bound) {
     r->bound = INFINITY;
     while (end > r->first &&
            !(reached && r->taken <= bound - price_us(r->f, r->k, end, true)))
-        reached = reaches_less(r, --end);
+        reached = reaches_less(r, end = end_before(r, end));
     return end;
 }
 
 /* Ops first .. for stage k, as many as there can be, at least one: returns the end. What passes
- * behind it is least where a unit ends, so that is taken off first, and the end goes back from
- * where more does if the stage has no time for it. */
+ * between units is taken off first, and the end goes back from where more does if the stage
+ * has no time for it. */
 static int fill(struct filler *f, int k, int first, double bound) {
     const struct structure *st = &f->ev->space->blocks.s;
     struct fill *to = &f->fills[k];
@@ -220,7 +244,7 @@ static int fill(struct filler *f, int k, int first, double bound) {
     int same = first + to->end - to->first; /* as many ops as the last time */
     int guess = same < most ? structure_unit_of(st, same) : most;
     r.bound = bound - in_us - (guess > first ? price_us(f, k, guess, true) : 0);
-    int last = go_back(&r, gallop(first, most + 1, same, reaches_op, &r), bound - in_us);
+    int last = go_back(&r, last_reached(&r, most, same), bound - in_us);
     int end = space_allowed_end(f->ev->space, f->c->n_stages, k, first,
                                 last > first ? last : last + 1);
     bool fits = last > first && end == last;

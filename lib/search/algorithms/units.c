@@ -4,33 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Elements of one sample that pass in front of an op. */
-static double passing(const struct space *sp, int op) {
-    const struct model *m = sp->p.model;
-    const struct crossing *x = &sp->crossings[op];
-    double elems = 0;
-    for (int i = 0; i < x->n; i++) {
-        int t = sp->blocks.s.edges[x->edges[i]].tensor;
-        double n = t >= 0;
-        for (int k = 0; t >= 0 && k < m->tensors[t].shape.rank; k++)
-            n *= (double)model_dim_size(m, m->tensors[t].shape.dim[k], 1);
-        elems += n;
-    }
-    return elems;
-}
-
-/* May a unit begin here? fine: also inside blocks, where no more elements pass than in
- * front of the block, as between attention and what follows it. */
-static bool is_bound(const struct space *sp, int op, bool fine) {
-    const struct structure *st = &sp->blocks.s;
-    return structure_begins_unit(st, op) ||
-           (fine && passing(sp, op) <= passing(sp, structure_unit_of(st, op)));
-}
-
+/* Finds where units begin. fine: also inside blocks, wherever there is a cut. */
 static int find_bounds(const struct space *sp, bool fine, int *bound) {
     int n = 0, n_ops = sp->blocks.s.n_ops;
     for (int i = 0; i < n_ops; i++)
-        if (is_bound(sp, i, fine))
+        if (structure_begins_unit(&sp->blocks.s, i) || (fine && space_is_cut(sp, i)))
             bound[n++] = i;
     bound[n] = n_ops;
     return n;

@@ -72,6 +72,10 @@ struct space {
     bool *recompute[RECOMPUTE_LEVELS];  /* [nodes] */
     struct crossing *crossings;         /* [n_ops + 1] in front of each op */
     int *crossing_edges;
+    /* [n_cuts + 1] ops in front of which no more elements pass than elsewhere in their
+     * block, ascending, from op 0 to the number of ops (cuts.c) */
+    int *cuts, n_cuts;
+    int *cut_before; /* [n_ops + 1] the index of the last cut at or in front of an op */
     struct pinned pinned;
     struct layout_store *store;
     bool tight; /* it is not certain that the whole model fits on every device */
@@ -173,6 +177,10 @@ bool space_may_regather(const struct space *sp);
 int space_block_begin(const struct space *sp, int op);
 /* The number of blocks that a stage touches, as recompute counts them (segments.h). */
 int space_stage_blocks(const struct space *sp, const struct search_stage *st);
+/* Elements of one sample that pass in front of an op. Is the op one of `cuts`? */
+double space_passing(const struct space *sp, int op);
+bool space_is_cut(const struct space *sp, int op);
+void space_find_cuts(struct space *sp); /* by the survey, once there are crossings */
 /* The next op of a stage from `first` on that may have another layout than the ops
  * before it in the stage: instances of a repeated layer have the same layouts, so one
  * period is enough. */

@@ -252,6 +252,7 @@ void space_survey(struct space *sp, const struct search_problem *p) {
     sum_flops(sp);
     find_dims(sp);
     find_crossings(sp);
+    space_find_cuts(sp);
     find_blocks(sp);
     find_recompute(sp);
     sp->has_long_lived = has_long_lived(&sp->blocks.s);
@@ -269,6 +270,8 @@ void space_release(struct space *sp) {
     free(sp->block_first);
     free(sp->crossings);
     free(sp->crossing_edges);
+    free(sp->cuts);
+    free(sp->cut_before);
     free(sp->inner);
     free(sp->sequences);
     free(sp->images);
