@@ -7,7 +7,7 @@
  * one search state and share its caches; different lanes share nothing and run in
  * parallel as far as there are threads. After each round the best candidates and the
  * lower bounds of all lanes are merged into the first lane, and the next round starts
- * from the best plan, unless the gap is already closed. Every member stops after a
+ * from the best plan, unless that is near the bound already. Every member stops after a
  * fixed amount of work, and a round waits for all of its members, so the result
  * depends neither on the number of threads nor on their speed. */
 #include "search/algorithms/algorithms.h"
@@ -21,6 +21,10 @@
 #include <unistd.h>
 
 enum { LANES = 2, ROUNDS = 2, MOST_BRANCHES = 1000000 /* stages scored by dp or ilp */ };
+
+/* Of 33 settings the second round helped in three, by 0.01, 0.5 and 5.6 %. The gap was
+ * 3, 44 and 18 % there; it took 40 % of the time. */
+static const double NEAR = 0.06;
 
 /* Runs as a member of the portfolio, but computes only the lower bound. */
 static int prove(struct search *s, struct err *err) {
@@ -40,7 +44,7 @@ static const struct member {
     {0, 0, "hops", NULL, 0},
     {0, 1, "bound", prove, 0},
     {1, 0, "gradient", NULL, 0},
-    {1, 1, "mcmc", NULL, 100000},
+    {1, 0, "mcmc", NULL, 40000},
 };
 enum { MEMBERS = sizeof members / sizeof *members };
 
@@ -189,12 +193,12 @@ static void run_round(struct portfolio *f, int round) {
     pool_keep_winners(&s->pool);
 }
 
-/* Is the best plan, by its simulated time, within the requested gap of the lower
- * bound? */
+/* Is the best plan, by its simulated time, so near the lower bound that another round
+ * is not worth its time: within the requested gap, or within NEAR of it? */
 static bool gap_closed(const struct portfolio *f) {
     struct search *s = f->lanes[0];
-    return f->bound_us > 0 &&
-           pool_simulated_us(&s->pool) * (1 - s->budget.gap) <= f->bound_us;
+    double gap = fmax(s->budget.gap, NEAR);
+    return f->bound_us > 0 && pool_simulated_us(&s->pool) * (1 - gap) <= f->bound_us;
 }
 
 /* While members run, the bound is kept out of their budgets; it is put back at the
