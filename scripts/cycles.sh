@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Cycles among the files of one floor: files that call functions of each other, directly or through
 # others. A line for each group of files that all reach each other, with what they call.
-#   scripts/cycles.sh [VARIANT] [FLOOR...]     build/gcc, and all floors that are built there
+#   scripts/cycles.sh [BUILD [FLOOR...]]     build/gcc, and all floors that are built there
 # Read from the symbols of the objects: what a file defines, and what it leaves to others. Tables of
 # functions are data, so a file may stand in a table that another file of its floor walks.
 set -euo pipefail
@@ -36,21 +36,26 @@ cycles() { # cycles: of the calls on stdin
             for (a in file) reach(a, a)
             for (a in file) {
                 if (!((a, a) in reached) || a in done) continue
+                n = 0
                 line = ""
                 for (b in file)
                     if ((a, b) in reached && (b, a) in reached) {
                         done[b] = 1
+                        n++
                         for (c in file)
                             if ((a, c) in reached && (c, a) in reached && (b, c) in label)
                                 line = line sprintf("; %s calls%s of %s", short(b), label[b, c], short(c))
                     }
-                print substr(line, 3)
+                print "a cycle of " n " files: " substr(line, 3)
             }
         }'
 }
 
-[ $# -gt 0 ] || set -- $(find "$build/lib" -mindepth 1 -maxdepth 1 -type d -printf '%f\n' | sort)
+if [ $# -eq 0 ]; then
+    mapfile -t floors < <(find "$build/lib" -mindepth 1 -maxdepth 1 -type d -printf "%f\n" | sort)
+    set -- "${floors[@]}"
+fi
 for floor; do
     mapfile -t objects < <(find "$build/lib/$floor" -name '*.o')
-    [ ${#objects[@]} -eq 0 ] || calls "${objects[@]}" | cycles | sed "s|^|lib/$floor: a cycle: |"
+    [ ${#objects[@]} -eq 0 ] || calls "${objects[@]}" | cycles | sed "s|^|lib/$floor: |"
 done

@@ -149,7 +149,7 @@ static void bound_rows(struct aceso_graph *g, double stage_us) {
             bool any = false;
             for (int d = 1; d <= g->p->devices && !any; d++)
                 any = may_be(g, behind, at, d, stage_us);
-            for (int s = 0; s < g->n_sizes && any && !aceso_search_stopped(g->p); s++)
+            for (int s = 0; s < g->n_sizes && any && !aceso_stopped(g->p); s++)
                 if (g->stages[s]->n && 1 << s <= g->p->devices - behind)
                     bound_row(g, behind, at, s, stage_us);
         }
