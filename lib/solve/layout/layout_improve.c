@@ -17,8 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define JOBS           48                      /* neighbourhoods per batch */
-#define MIX            1                       /* the first job of the mix ... */
+#define JOBS           48            /* neighbourhoods per batch */
+#define KERNELS        2             /* per batch: around the choice, with a target */
+#define MIX            (1 + KERNELS) /* the first job of the mix ... */
 #define FIRST          (MIX + LAYOUT_MIX_JOBS) /* ... and the first neighbourhood */
 #define MOST_JOBS      192
 #define FEWER          3    /* times that their number is halved where they find nothing */
@@ -27,8 +28,11 @@
 #define SHORT          3e-4 /* steps of the dual that begin again ... */
 #define AFRESH         0.05 /* ... with this */
 #define CAUGHT         4    /* batches without progress after which messages begin again */
-#define ROUNDS         60   /* of the dual in a batch ... */
-#define MORE           180  /* ... where it makes its way, but no longer in leaps */
+#define NEAR           0.2  /* gap from which on kernels are searched */
+#define FIRST_VARS     400  /* of a kernel at first ... */
+#define MOST_VARS      1500
+#define ROUNDS         60  /* of the dual in a batch ... */
+#define MORE           180 /* ... where it makes its way, but no longer in leaps */
 #define SLOW           5e-4 /* rise of the bound in a batch below which a tree does better ... */
 #define TREE           400 /* ... its sweeps at most, */
 #define SAPLING        50  /* and at least */
@@ -57,13 +61,15 @@ struct bounder {
     int32_t *y; /* (core.n_vars) a choice found on the way */
     int64_t y_value;
     bool found;
-    bool rising;             /* the bound is still far from where it will end */
-    bool slow;               /* the dual hardly gets on, and is where it has come to */
-    int factor;              /* in `factors`: with which the best choice came */
-    int calls;               /* of the dual so far */
-    int64_t paced_by;        /* the choice's value when steps were last measured */
-    struct layout_tree tree; /* of decisions about the variables of d */
-    int tree_sweeps;         /* for it in the next batch */
+    bool rising;      /* the bound is still far from where it will end */
+    bool slow;        /* the dual hardly gets on, and is where it has come to */
+    int factor;       /* in `factors`: with which the best choice came */
+    int calls;        /* of the dual so far */
+    int64_t paced_by; /* the choice's value when steps were last measured */
+    struct layout_kernel kernels[KERNELS]; /* for the next batch */
+    double open[KERNELS];                  /* variables that they are to have */
+    struct layout_tree tree;               /* of decisions about the variables of d */
+    int tree_sweeps;                       /* for it in the next batch */
 };
 
 struct batch {
@@ -72,6 +78,7 @@ struct batch {
     struct bounder b;
     struct layout_state check; /* on the core, to check and to descend */
     struct layout_job jobs[MOST_JOBS];
+    struct layout_kernel kernels[KERNELS]; /* to be searched in this batch */
     struct layout_mix mix;
     double size[KINDS];
     double most_size; /* half of all variables, 500 at most */
@@ -79,7 +86,7 @@ struct batch {
     uint64_t count;   /* of jobs so far */
     int batch_number;
     int n_jobs;
-    int next;      /* job to be taken: the bound, the mixture, swings, neighbourhoods */
+    int next;      /* job to be taken: the bound, kernels, swings, neighbourhoods */
     double *lent;  /* (core.n_rows) multipliers for the next batch */
     double *doubt; /* (core.n_vars + 1) where it is to look first */
     pthread_mutex_t lock;
@@ -309,6 +316,28 @@ static int *present_values(const struct batch *t) {
     return keep;
 }
 
+/* Makes the kernels of the next batch: one around the present choice and, once the dual
+ * hardly moves, one of all values that an answer below a target could use. */
+static void next_kernels(struct batch *t) {
+    struct bounder *b = &t->b;
+    struct layout_kernel *k = b->kernels;
+    int64_t value = t->m->value;
+    if (b->rising || (double)(value - b->d.bound) > NEAR * fabs((double)b->d.bound))
+        return;
+    int *keep = present_values(t);
+    int64_t reach = layout_kernel_reach(&b->d, keep, (int)b->open[0]);
+    layout_kernel_make(&k[0], &b->d, reach, keep);
+    free(keep);
+    if (b->idle > 0) {
+        int64_t target = b->d.bound + layout_kernel_reach(&b->d, NULL, (int)b->open[1]);
+        target = target > b->bound ? target : b->bound + 1;
+        layout_kernel_aim(&k[1], &b->d, target < value ? target : value);
+    }
+    for (int s = 0; s < KERNELS; s++)
+        if (k[s].vars > MOST_VARS)
+            layout_kernel_drop(&k[s]);
+}
+
 /* Raises the bound by a tree of decisions once the dual hardly makes progress. */
 static void grow_tree(struct batch *t) {
     struct bounder *b = &t->b;
@@ -337,6 +366,7 @@ static void raise_bound(struct batch *t) {
     if (t->m->value == LAYOUT_INF || layout_time_up(t->m->deadline_s))
         return;
     double gone = set_doubt(t);
+    next_kernels(t);
     grow_tree(t);
     if (gone > 0.1 ||
         (b->idle == 6 && (b->d.bound > b->fixed_at || t->m->value < b->upper)))
@@ -358,6 +388,7 @@ static void bound_job(struct batch *t) {
     } else if (t->batch_number % 6 == 0) { /* now and then is enough */
         raise_bound(t);
     } else if (b->current) {
+        next_kernels(t);
         grow_tree(t);
     }
 }
@@ -376,6 +407,8 @@ static void *worker(void *arg) {
             bound_job(t);
         else if (t->m->value == LAYOUT_INF || layout_time_up(t->m->deadline_s))
             continue;
+        else if (j <= KERNELS)
+            layout_kernel_run(&t->kernels[j - 1]);
         else if (j < FIRST)
             layout_mix_run(&t->mix, j - MIX);
         else
@@ -432,10 +465,26 @@ static void merge_job(struct batch *t, struct layout_job *j, int *x) {
     layout_job_release(j);
 }
 
+/* Adapts the size of kernels to the outcome of the search in this one. */
+static void merge_kernel(struct batch *t, struct layout_kernel *k, double *open, int *x) {
+    if (k->found)
+        offer_choice(t, k->y, x);
+    else if (k->target && k->done && k->target > t->b.bound) {
+        t->b.bound = k->target; /* all below it was searched */
+        t->b.by_search = true;
+    }
+    if (k->live || k->done || k->large)
+        *open *= k->done && !k->large ? 1.5 : 0.8;
+    *open = *open < 50 ? 50 : *open > MOST_VARS ? MOST_VARS : *open;
+    layout_kernel_release(k);
+}
+
 static void merge(struct batch *t) {
     struct layout_improve *m = t->m;
     int *x = mem_array((size_t)m->core->n_vars + 1, sizeof *x);
     int64_t before = m->value;
+    for (int k = 0; k < KERNELS; k++)
+        merge_kernel(t, &t->kernels[k], &t->b.open[k], x);
     for (const int *y; (y = layout_mix_next(&t->mix));)
         offer(t, y, true);
     layout_mix_end(&t->mix);
@@ -454,6 +503,12 @@ static void merge(struct batch *t) {
 }
 
 static void new_jobs(struct batch *t) {
+    for (int k = 0; k < KERNELS; k++) {
+        t->kernels[k] = t->b.kernels[k];
+        t->kernels[k].upper = t->m->value;
+        t->kernels[k].deadline_s = t->m->deadline_s;
+        t->b.kernels[k] = (struct layout_kernel){0};
+    }
     /* As many as take about as long as the search for the bound; few while multipliers
      * are still far off. */
     int64_t many = t->b.rising ? JOBS / 4 : t->b.nodes / 32 * JOBS;
@@ -500,6 +555,8 @@ void layout_improve_run(struct layout_improve *m) {
     b->upper = LAYOUT_INF;
     b->nodes = 32;
     b->tree_sweeps = TREE / 2;
+    for (int k = 0; k < KERNELS; k++)
+        b->open[k] = FIRST_VARS;
     b->y = mem_array((size_t)m->core->n_vars + 1, sizeof *b->y);
     bounder_start(b, 1);
     t.doubt = mem_array((size_t)m->core->n_vars + 1, sizeof *t.doubt);
@@ -519,6 +576,8 @@ void layout_improve_run(struct layout_improve *m) {
     bounder_stop(b);
     layout_tree_release(&b->tree);
     layout_mix_release(&t.mix);
+    for (int k = 0; k < KERNELS; k++)
+        layout_kernel_release(&b->kernels[k]);
     layout_core_release(&b->tight);
     free(b->y);
     free(t.lent);

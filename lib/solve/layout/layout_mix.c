@@ -1,13 +1,10 @@
 /* layout_mix.c - the jobs of a batch: one mixture and some swings. */
 #include "solve/layout/layout_mix.h"
 
-#include "solve/layout/layout_bb.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-/* Entries of matrices times sweeps, about: the mixture takes about as long as a swing or two. */
-#define WORK INT64_C(100000000)
+#define EASE 4 /* the mixture takes about as long as a swing or two */
 
 void layout_mix_begin(struct layout_mix *m, const struct layout_whole *w, uint64_t seed,
                       int swings, double deadline_s) {
@@ -26,69 +23,24 @@ void layout_mix_begin(struct layout_mix *m, const struct layout_whole *w, uint64
     m->deadline_s = deadline_s;
 }
 
-/* Forbids the values of variable v that no choice has for the whole problem's variable i. */
-static void keep_seen(struct layout_var *v, int i, const int *const *x, int n) {
-    for (int a = 0; a < v->k; a++) {
-        bool seen = false;
-        for (int s = 0; s < n && !seen; s++)
-            seen = x[s][i] == a;
-        if (!seen)
-            v->cost[a] = LAYOUT_INF;
-    }
-}
-
-/* Makes the problem in which each variable has the values that it has in one of the n choices x[].
- * Returns false when a cheaper choice than the present one has no values left. */
-static bool make_mixture(struct layout_core *c, const struct layout_whole *w,
-                         const int *const *x, int n) {
-    layout_part(c, w, NULL, 0);
-    for (int q = 0; q < c->n_vars; q++)
-        keep_seen(&c->var[q], c->var[q].pick.p[0].node, x, n);
-    return layout_core_shrink(c, NULL) == 0;
-}
-
-static int64_t most_nodes(const struct layout_core *c) {
-    int64_t entries = 1;
-    for (int e = 0; e < c->n_edges; e++)
-        if (c->edge[e].u >= 0)
-            entries += (int64_t)c->var[c->edge[e].u].k * c->var[c->edge[e].v].k;
-    int64_t n = WORK / (36 * entries);
-    return n < 2 ? 3 : n > 1000 ? 1001 : n + 1;
-}
-
-/* Searches the mixture for a choice that is cheaper than m->mixed, and puts it there. Returns whether
- * the search was complete. */
-static bool search_mixture(struct layout_mix *m, struct layout_core *c, bool *found) {
-    struct layout_search b = {.core = c,
-                              .upper = m->value,
-                              .max_nodes = most_nodes(c),
-                              .deadline_s = m->deadline_s,
-                              .root_rounds = 100};
-    b.x = mem_array((size_t)c->n_vars + 1, sizeof *b.x);
-    layout_search_run(&b);
-    if (b.found) {
-        int32_t *y = mem_array((size_t)c->p->n_nodes + 1, sizeof *y);
-        layout_core_choice(c, b.x, y);
-        for (int i = 0; i < m->w->c->n_vars; i++)
-            m->mixed[i] = y[i];
-        m->value = b.upper;
-        free(y);
-    }
-    *found = b.found;
-    free(b.x);
-    return b.done;
-}
-
 /* Combines m->mixed with the ends from..from+n-1 and keeps the best combination in
  * m->mixed. Returns whether the search for it was complete. */
 static bool mix_some(struct layout_mix *m, int from, int n, bool *found) {
     const int *x[LAYOUT_MIX_SWINGS + 1] = {m->mixed};
     for (int s = 0; s < n; s++)
         x[s + 1] = m->end[from + s];
-    struct layout_core c;
-    *found = false;
-    bool done = !make_mixture(&c, m->w, x, n + 1) || search_mixture(m, &c, found);
-    layout_core_release(&c);
+    struct layout_kernel k;
+    layout_kernel_mix(&k, m->w, x, n + 1);
+    k.upper = m->value;
+    k.ease = EASE;
+    k.deadline_s = m->deadline_s;
+    layout_kernel_run(&k);
+    for (int i = 0; k.found && i < m->w->c->n_vars; i++)
+        m->mixed[i] = k.y[i];
+    m->value = k.found ? k.value : m->value;
+    *found = k.found;
+    bool done = k.done || !k.live;
+    layout_kernel_release(&k);
     return done;
 }
 

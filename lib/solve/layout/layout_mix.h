@@ -17,7 +17,7 @@
 #ifndef WEFT_SOLVE_LAYOUT_MIX_H
 #define WEFT_SOLVE_LAYOUT_MIX_H
 
-#include "solve/layout/layout_lns.h"
+#include "solve/layout/layout_kernel.h"
 #include "solve/layout/layout_swing.h"
 
 #define LAYOUT_MIX_SWINGS 5
@@ -27,6 +27,7 @@
 struct layout_mix {
     const struct layout_whole *w;
     struct layout_swing swing[LAYOUT_MIX_SWINGS];
+    struct layout_kernel kernel;   /* the mixture */
     int *start[LAYOUT_MIX_SWINGS]; /* of this batch's swings; owned */
     int *added[LAYOUT_MIX_SWINGS]; /* for the next batch; owned */
     int n_added;
