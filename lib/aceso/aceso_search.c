@@ -52,9 +52,9 @@ static void take(struct search *s, struct aceso_config *c) {
         aceso_config_destroy(s->found.p[--s->found.n].config);
 }
 
-/* The stages of a configuration once more, each with more ways to an op in one state. */
+/* The stages of a configuration once more, each with more strategies to an op in one state. */
 static void polish(const struct search *s, struct aceso_plan *plan) {
-    enum { WAYS = 128 };
+    enum { PATHS = 128 };
     struct aceso_config *c = plan->config;
     int before = 0;
     for (int k = 0; k < c->n_stages && !aceso_stopped(s->p); k++) {
@@ -63,15 +63,15 @@ static void polish(const struct search *s, struct aceso_plan *plan) {
             aceso_stages_create(s->p->model, &s->p->limits, c->devices[k], c->micro_batch);
         bool known = aceso_cost_stage(s->p->model, c, k, &now);
         struct aceso_ask ask = {c->first[k],         c->first[k + 1], c->first[k + 1],
-                                c->n_stages - 1 - k, now.us,          WAYS};
-        bool far_in = before && before % c->per_node == 0;
+                                c->n_stages - 1 - k, now.us,          PATHS};
+        bool crosses_in = before && before % c->per_node == 0;
         before += c->devices[k];
-        bool far_out = before % c->per_node == 0;
+        bool crosses_out = before % c->per_node == 0;
         int n = ask.most - ask.first;
         struct aceso_solved solved;
-        aceso_stage_solve(st, &ask, far_in, &solved);
-        if (known && solved.us[far_out][n] < now.us)
-            aceso_stage_trace(st, &solved, far_out, n, c);
+        aceso_stage_solve(st, &ask, crosses_in, &solved);
+        if (known && solved.us[crosses_out][n] < now.us)
+            aceso_stage_trace(st, &solved, crosses_out, n, c);
         aceso_solved_release(&solved);
         aceso_stages_destroy(st);
     }

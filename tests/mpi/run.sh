@@ -237,7 +237,7 @@ skips() {
 }
 
 # Data that is read before it is wanted.
-aheads() {
+prefetches() {
     [ -x "$dir/prefetch" ] || return
     for plan in 0 1 2; do
         check "read ahead" on 1 "$dir/prefetch" "$work" $plan
@@ -248,7 +248,7 @@ aheads() {
 }
 
 echo "# seed of today: $today"
-[ $# -gt 0 ] || set -- streams reshards plans emulated skips aheads messages collectives works staged gpus backends endings
+[ $# -gt 0 ] || set -- streams reshards plans emulated skips prefetches messages collectives works staged gpus backends endings
 for part; do
     "$part"
 done

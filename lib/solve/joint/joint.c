@@ -29,7 +29,7 @@ struct search {
     double bound; /* proven */
     int questions;
     bool part; /* down-sets of one order alone were searched */
-    int64_t sets, pairs, judged, knapsacks;
+    int64_t sets, pairs, evaluated, knapsacks;
 };
 
 static double gap_of(double value, double bound) {
@@ -98,7 +98,7 @@ static int search_sets(struct search *s, struct joint_sets *x, struct err *err) 
     if (!stopped && !s->part && isinf(s->best.value))
         bad = explain(s, &dp, err);
     s->pairs += dp.pairs;
-    s->judged += dp.judged;
+    s->evaluated += dp.evaluated;
     s->knapsacks += dp.knapsacks;
     joint_dp_release(&dp);
     joint_table_release(&t);
@@ -192,10 +192,11 @@ static void describe(const struct search *s, bool exact, char *proof, size_t siz
                      s->questions);
     n += snprintf(proof + n, size - (size_t)n, "%lld down-sets%s", (long long)s->sets,
                   s->part ? " of one order" : "");
-    n += snprintf(proof + n, size - (size_t)n,
-                  "; of %lld possible stages %lld judged by their nodes, %lld by an exact "
-                  "choice of alternatives",
-                  (long long)s->pairs, (long long)s->judged, (long long)s->knapsacks);
+    n += snprintf(
+        proof + n, size - (size_t)n,
+        "; of %lld possible stages %lld evaluated by their nodes, %lld by an exact "
+        "choice of alternatives",
+        (long long)s->pairs, (long long)s->evaluated, (long long)s->knapsacks);
     snprintf(proof + n, size - (size_t)n, "%s",
              exact                      ? s->bound > s->root.value
                                               ? "; the last answer was no, just below the value"

@@ -198,7 +198,7 @@ struct joint_dp {
         prune; /* drops what leaves too few devices for the rest; otherwise the search shows how far devices reach */
     double open; /* after a "no": least bound of the stages whose alternatives were beyond
                     measure */
-    int64_t pairs, judged, knapsacks;
+    int64_t pairs, evaluated, knapsacks;
     int *divisors, num_divisors; /* of the samples: the data degrees */
     int *first_d;                /* [degree][n]: the first d with t d >= n devices */
     struct joint_labels *labels; /* per set */

@@ -110,7 +110,7 @@ static void add_label(struct joint_dp *dp, struct joint_labels *l, struct joint_
 
 /* ---- one stage --------------------------------------------------------------------- */
 
-static void judge(struct run *r, struct trial *t) {
+static void evaluate(struct run *r, struct trial *t) {
     struct joint_dp *dp = r->dp;
     joint_items_make(&dp->items, dp->p, set_bits(r->t, t->small), set_bits(r->t, t->large),
                      t->degree);
@@ -122,14 +122,14 @@ static void judge(struct run *r, struct trial *t) {
         t->yes[i] = 0;
         t->no[i] = t->runs && least <= r->limit ? INT64_MAX : 0;
     }
-    dp->judged++;
+    dp->evaluated++;
 }
 
 static bool fits(struct run *r, struct trial *t, int i, int64_t y) {
     const struct joint_problem *p = r->dp->p;
     const struct joint_sums *s = &t->s;
     if (!t->made)
-        judge(r, t);
+        evaluate(r, t);
     if (y <= t->yes[i] || y >= t->no[i])
         return y < t->no[i];
     bool good = false;
