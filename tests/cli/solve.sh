@@ -236,10 +236,9 @@ jq -n '{maxDevices: 4, maxMemoryPerDevice: 7, bandwidth: 1, mbsInBatch: 4, edges
     nodes: [range(24) | {id: ., TMPCs: {"1": [{id: "vanilla", timePerSample: (1 + 7 / (2 + .)),
         parameterSize: 0, memoryUsageA: 0, memoryUsageB: 1, syncTimeFw: {},
         syncTimeBw: {}}]}}]}' >wide.json
-run joint --time-budget 600ms wide.json
-is "$status$(jq --argjson most "$(within 1.5)" '.time_s > 0.55 and .time_s < $most and
-    .bound < .value and (.proof | contains("too many"))' out 2>/dev/null)" 0true \
-    "joint: a time budget is used while there is a gap"
+run joint wide.json
+is "$status$(jq '.bound < .value and (.proof | contains("too many"))' out 2>/dev/null)" 0true \
+    "joint: with too many sets the answer is along one order, with a bound"
 "$tool" joint --time-budget 60s wide.json >out 2>err &
 pid=$!
 sleep 0.6
