@@ -73,12 +73,14 @@ NVCC_FLAGS := -std=c++17 -O3 --compress-mode=size -Ilib $(CUDA_CFLAGS) -Xcompile
 
 # ---- folders, lowest floor first --------------------------------------------------------
 FLOORS := common solve data checkpoint model plan program cost search aceso device comm exec cuda nccl
-# Rooms of a large floor have an order too; scripts/lint.sh checks it.
+# Rooms of a large floor have an order too, and in these floors the files: none calls one that calls it.
+# scripts/lint.sh checks both.
+ACYCLIC := common solve data checkpoint program aceso comm
 ROOMS_search := budget graph space evaluate pool bound algorithms run
 # Without CUDA the floor of GPUs has what says so, and the names of GPUs; without cuDNN weft's own kernels
 # convolve, without NCCL the hosts carry what is between GPUs.
 CUDA_NONE := $(addprefix lib/cuda/cuda_,none.c kind.c workspace.c workspace_attention.c)
-LEFT_OUT  := lib/cuda/cuda_none.c $(if $(HAVE_CUDNN),lib/cuda/cuda_dnn_none.c,$(addprefix lib/cuda/cuda_dnn,.c _plan.c _name.c _sheet.c))
+LEFT_OUT  := lib/cuda/cuda_none.c $(if $(HAVE_CUDNN),lib/cuda/cuda_dnn_none.c,$(addprefix lib/cuda/cuda_dnn,.c _plan.c _name.c _descriptor.c))
 cuda_srcs := $(if $(HAVE_CUDA),$(filter-out $(LEFT_OUT),$(wildcard lib/cuda/*.c)),$(CUDA_NONE))
 nccl_srcs := $(if $(HAVE_NCCL),$(filter-out lib/nccl/nccl_none.c,$(wildcard lib/nccl/*.c)),lib/nccl/nccl_none.c)
 cuda_kernels := $(if $(HAVE_CUDA),$(sort $(wildcard lib/cuda/*.cu)))
@@ -265,7 +267,7 @@ $(WATCH_BINS): $(EMULATOR) $(WATCHER) $(WATCHED) $(COMPUTE) $(call archives,$(un
 PRODUCT_BINS := $(if $(HAVE_CUDA),$(addprefix $(O)/tests/unit/,cuda-products cuda-descriptions cuda-pairs \
                 $(if $(HAVE_CUDNN),cuda-engines $(if $(EMULATED),cuda-convolutions))))
 of_library    = $(addprefix $(O)/lib/cuda/,$(addsuffix .o,$(1)))
-dnn               := $(if $(HAVE_CUDNN),cuda_dnn cuda_dnn_name cuda_dnn_plan cuda_dnn_sheet,cuda_dnn_none)
+dnn               := $(if $(HAVE_CUDNN),cuda_dnn cuda_dnn_name cuda_dnn_plan cuda_dnn_descriptor,cuda_dnn_none)
 objs_products     := $(O)/tests/products/cublaslt.o $(call of_library,cuda_fastest cuda_choices cuda_linear cuda_pair_gelu cuda_product cuda_product_fused cuda_product_known cuda_product_pick)
 objs_convolutions := $(O)/tests/products/cudnn.o $(EMULATOR) $(UNWATCHED) $(O)/lib/cuda/cuda_turn.emulated.o \
                      $(call of_library,cuda_check cuda_choices cuda_fastest cuda_convolution cuda_conv_known cuda_conv_pick $(dnn))

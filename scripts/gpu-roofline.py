@@ -82,7 +82,7 @@ def instructions(build, plan):
 
 
 def weft(instrs, dim):
-    """A step as its recordings launch it."""
+    """A step as its captured regions launch it."""
     step, counts, before = Step(), defaultdict(int), None
     for code, about, flops, moved in instrs:
         part = PART_OF.get(code) or ("head" if about == "head" else "products")

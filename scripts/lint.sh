@@ -2,7 +2,8 @@
 # What the compiler does not check, one line a finding; status 1 if there is any.
 #   scripts/lint.sh [CC]
 # clang-format; no blanks at ends of lines, no tabs; every folder of lib/ includes only floors
-# below it, and every tool only those that the Makefile gives it; every public function is called;
+# below it, and every tool only those that the Makefile gives it; no files of a floor call each other
+# in a circle (where the Makefile says so); every public function is called;
 # planning tools link neither MPI nor a BLAS nor CUDA; the examples of headers compile; shellcheck;
 # mandoc; clang-tidy. What is not installed is left out and named. clang-tidy sees a file again when
 # it or one of its headers changed (stamps in build/lint).
@@ -94,6 +95,13 @@ for floor in $floors; do
 done | found
 grep -nE '^#include "search/(budget|graph|space|evaluate|pool)/' lib/search/algorithms/*.[ch] |
     sed 's|:#include.*|: an algorithm includes search/state.h instead|' | found
+# Files of a floor call each other in one direction.
+for build in build/gcc build/clang; do
+    [ -d $build/lib ] || continue
+    # shellcheck disable=SC2046
+    scripts/cycles.sh $build $(sed -n 's/^ACYCLIC *:= *//p' Makefile)
+    break
+done | found
 for main in tools/*/weft-*.c; do
     tool=$(basename "$main" .c)
     uses=$(sed -n "s/^uses_$tool *:= *//p" Makefile)

@@ -126,15 +126,13 @@ joint_rows() {
 # activations kept). "translator" has the shape of GNMT: an encoder and a decoder of residual
 # LSTM layers, attention fed to every layer, and a handle per layer that costs nothing (78
 # nodes, 17,914 down-sets). "residual" has the shape of ResNet-50: convolution, norm and
-# activation in blocks of three with a way around (175 nodes, 240 down-sets). "chains" are
-# four chains of ten between two nodes (14,643 down-sets).
+# activation in blocks of three with a way around (175 nodes, 240 down-sets).
 network() {
     awk -v shape="$1" -v K="$2" -v M="$3" 'BEGIN {
         srand(7)
         n = m = 0
         if (shape == "translator") translator()
-        else if (shape == "residual") residual()
-        else chains()
+        else residual()
         write(shape == "translator" ? 256 : 1920)
     }
     function node(t, r, params, act) {
@@ -194,17 +192,6 @@ network() {
             }
         edge(edge(x, node(0.5, 0.8, 0, 1e6), act), node(0.8, 1.1, 2e6, 1e6), 1e6)
     }
-    function chains(c, i, x, t, first, last) {
-        for (i = 0; i < 42; i++) {
-            t = 10 + 20 * rand()
-            node(t, 1.35 * t, 1e7 * (1 + 9 * rand()), 1e7 * (1 + 20 * rand()))
-        }
-        for (c = 0; c < 4; c++) {
-            for (i = x = 0; i < 10; i++)
-                x = edge(x, 1 + 10 * c + i, 1e6 * (1 + 20 * rand()))
-            edge(x, 41, 1e6)
-        }
-    }
     function sync(v, ends, others, i, list) {
         for (i = 0; i < m; i++)
             if (ends[i] == v) list = list (list ? "," : "") "\"" others[i] "\":0"
@@ -231,9 +218,9 @@ network() {
     }' </dev/null
 }
 network_rows() {
-    title "joint: the shapes of GNMT and ResNet, and four chains (devices, memory)"
+    title "joint: the shapes of GNMT and ResNet (devices, memory)"
     for c in "translator 4 1.2" "translator 8 1.2" "translator 16 1.2" "residual 8 8" \
-        "residual 64 8" "residual 64 2" "residual 1024 2" "chains 16 1"; do
+        "residual 64 8" "residual 64 2" "residual 1024 2"; do
         set -- $c
         network "$1" "$2" "$3" >"$dir/network.json"
         row "$1, $2 devices, $3 GB" - 0 joint "$dir/network.json" --time-budget "${budget}s"

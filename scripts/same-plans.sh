@@ -8,7 +8,7 @@
 # ONLY=WORD  those settings whose line holds WORD
 # A line for each setting that differs (with ALL=1 for each): "better" and "worse" are of the
 # predicted step; "other" is another plan that takes as long; "bound" the same plan with another
-# bound; "failed" one that only OLD answers. Where NEW knows --slack, it is given --slack 0.
+# bound; "failed" one that only OLD answers. Who knows --slack is given --slack 0.
 # Exit 1 where any is worse or failed.
 set -u
 LC_ALL=C
@@ -261,8 +261,12 @@ verdict() { # verdict OLD NEW: bases of two answers
     esac
 }
 
-slack=()
-"$new/weft-search" -h | grep -q -- '--slack' && slack=(--slack 0)
+# fastest BIN: the option that has it answer with the fastest plan, whatever it looks like
+fastest() {
+    "$1/weft-search" -h | grep -q -- '--slack' && echo --slack 0
+}
+read -ra fastest_old < <(fastest "$old")
+read -ra fastest_new < <(fastest "$new")
 [ -z "${QUICK:-}" ] || EVERY=5
 settings | awk -v e="${EVERY:-1}" -v f="${FIRST:-1}" -v w="${ONLY:-}" \
     'NR % e == f % e && index($0, w) { print NR, $0 }' >list
@@ -272,12 +276,12 @@ while read -r number line; do
     if [ ! -e "$key.said" ]; then
         plans "$old"
         read -ra before < <(words "$old" "$line")
-        answer "$old" "$key" "${before[@]}"
+        answer "$old" "$key" "${before[@]}" "${fastest_old[@]}"
     fi
     read -r _ before <"$key.said"
     if [ -n "${QUICK:-}" ] && awk -v s="$before" 'BEGIN { exit s <= 1 }'; then continue; fi
     plans "$new"
-    answer "$new" "$dir/new" "${options[@]}" "${slack[@]}"
+    answer "$new" "$dir/new" "${options[@]}" "${fastest_new[@]}"
     read -r _ after <new.said
     said=$(verdict "$key" "$dir/new")
     [ "$said" = same ] && [ -z "${ALL:-}" ] ||

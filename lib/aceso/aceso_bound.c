@@ -1,21 +1,22 @@
-/* Lower bounds of stages, by prices on memory.
+/* Lower bounds of stages, by multipliers on memory.
  *
- * At a price of lambda for each MiB, the cost of a way is its time and lambda times what it holds; the
- * cheapest way, less lambda times the memory that there is, takes no longer than the fastest
- * stage that fits. Reserves and messages do not add up along a way: of reserves the least that any
- * layout has is subtracted from the memory, and peaks are left out. All prices are walked at once. */
+ * At a multiplier of lambda for each MiB, the cost of a strategy is its time and lambda times what it holds; the
+ * cheapest strategy, less lambda times the memory that there is, takes no longer than the fastest
+ * stage that fits. Reserves and messages do not add up along a strategy: of reserves the least that any
+ * layout has is subtracted from the memory, and peaks are left out. All multipliers are walked at once. */
 #include "aceso/aceso_stage.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-enum { N = ACESO_PRICES };
+enum { N = ACESO_MULTIPLIERS };
 
 struct walk {
     const struct aceso_stages *st;
     const struct aceso_ask *ask;
     double in_flight;
-    double way[ACESO_MOST_LAYOUTS][2][N]; /* by layout and mark of the last op, and price */
+    double least[ACESO_MOST_LAYOUTS][2]
+                [N]; /* by layout and mark of the last op, and multiplier */
     double input, weights, forward, backward; /* the least that any layout holds */
 };
 
@@ -32,15 +33,15 @@ static void set_all(double *to, double value) {
         to[p] = value;
 }
 
-/* Op i in layout l, marked or not, behind ways that cost `before`. */
+/* Op i in layout l, marked or not, behind strategies that cost `before`. */
 static void put_op(const struct walk *w, int i, int l, int mark, const double *before,
-                   double *way) {
+                   double *least) {
     const struct aceso_stages *st = w->st;
     const struct aceso_cell *c = aceso_cells(st, i)[l];
     double us = c->forward + c->backward + mark * c->forward;
     double state = st->m->state * c->weights / w->in_flight;
     for (int p = 0; p < N; p++)
-        way[p] = before[p] + us + st->prices[p] * state;
+        least[p] = before[p] + us + st->multipliers[p] * state;
 }
 
 /* Ways to the end of op i in layout l, its activations included: to[0] before an op that is not
@@ -48,14 +49,14 @@ static void put_op(const struct walk *w, int i, int l, int mark, const double *b
 static void leave_op(const struct walk *w, int i, int l, double (*to)[N]) {
     const struct aceso_stages *st = w->st;
     double kept = st->m->ops[st->m->op_of[i]].counts * aceso_cells(st, i)[l]->activations;
-    double again = aceso_drops(st->m, i) ? 0 : kept;
+    double recomputed = aceso_drops(st->m, i) ? 0 : kept;
     bool may = aceso_may_recompute(st, i);
-    const double *plain = w->way[l][0], *marked = w->way[l][1];
+    const double *plain = w->least[l][0], *marked = w->least[l][1];
     for (int p = 0; p < N; p++) {
-        double price = st->prices[p];
-        double unmarked = plain[p] + price * kept;
-        to[0][p] = less(unmarked, marked[p] + price * kept);
-        to[1][p] = may ? less(unmarked, marked[p] + price * again) : unmarked;
+        double multiplier = st->multipliers[p];
+        double unmarked = plain[p] + multiplier * kept;
+        to[0][p] = less(unmarked, marked[p] + multiplier * kept);
+        to[1][p] = may ? less(unmarked, marked[p] + multiplier * recomputed) : unmarked;
     }
 }
 
@@ -65,12 +66,12 @@ static void begin(struct walk *w) {
     w->input = INFINITY;
     for (int l = 0; l < w->st->n; l++)
         for (int mark = 0; mark < 2; mark++) {
-            set_all(w->way[l][mark], INFINITY);
+            set_all(w->least[l][mark], INFINITY);
             if (!cells[l])
                 continue;
             w->input = less(w->input, cells[l]->input);
             if (aceso_may_mark(w->st, w->ask->first, mark))
-                put_op(w, w->ask->first, l, mark, none, w->way[l][mark]);
+                put_op(w, w->ask->first, l, mark, none, w->least[l][mark]);
         }
 }
 
@@ -93,13 +94,13 @@ static void advance(struct walk *w, int i) {
                         before[p] = less(before[p], left[k][mark][p] + us);
             }
             if (cells[l] && aceso_may_mark(st, i, mark))
-                put_op(w, i, l, mark, before, w->way[l][mark]);
+                put_op(w, i, l, mark, before, w->least[l][mark]);
             else
-                set_all(w->way[l][mark], INFINITY);
+                set_all(w->least[l][mark], INFINITY);
         }
 }
 
-/* The best of all prices, for a stage that ends behind op i; core: without the activations of its last
+/* The best of all multipliers, for a stage that ends behind op i; core: without the activations of its last
  * op, so that it only grows with the stage. */
 static double best_price(const struct walk *w, int i, double *core) {
     const struct aceso_stages *st = w->st;
@@ -115,15 +116,15 @@ static double best_price(const struct walk *w, int i, double *core) {
             continue;
         double kept = st->m->ops[st->m->op_of[i]].counts * c->activations;
         for (int p = 0; p < N; p++) {
-            double way = less(w->way[l][0][p], w->way[l][1][p]);
-            inner[p] = less(inner[p], way);
-            all[p] = less(all[p], way + st->prices[p] * kept);
+            double both = less(w->least[l][0][p], w->least[l][1][p]);
+            inner[p] = less(inner[p], both);
+            all[p] = less(all[p], both + st->multipliers[p] * kept);
         }
     }
     *core = -INFINITY;
     for (int p = 0; p < N; p++) {
-        best = more(best, all[p] - st->prices[p] * room);
-        *core = more(*core, inner[p] - st->prices[p] * room);
+        best = more(best, all[p] - st->multipliers[p] * room);
+        *core = more(*core, inner[p] - st->multipliers[p] * room);
     }
     return best;
 }
@@ -201,7 +202,7 @@ static void rest_from(const struct aceso_rest *r, int i, int l, int mark, int ne
         double held = kept + st->m->state * c->weights / r->in_flight;
         const double *next = rest_of(r, i, k, next_mark);
         for (int p = 0; p < N; p++)
-            rest[p] = less(rest[p], next[p] + us + st->prices[p] * held);
+            rest[p] = less(rest[p], next[p] + us + st->multipliers[p] * held);
     }
 }
 
@@ -242,6 +243,6 @@ double aceso_rest_us(const struct aceso_rest *r, int i, int layout, int mark, do
         return us;
     const double *rest = rest_of(r, i, layout, mark);
     for (int p = 0; p < N; p++)
-        best = more(best, us + rest[p] - r->st->prices[p] / r->in_flight * room);
+        best = more(best, us + rest[p] - r->st->multipliers[p] / r->in_flight * room);
     return best;
 }

@@ -1,6 +1,6 @@
-/* Exact stages: all ways through the chain that no other beats.
+/* Exact stages: all strategies through the chain that no other beats.
  *
- * A way beats another to the same op, in the same layouts of the first op and of this, marked
+ * A strategy beats another to the same op, in the same layouts of the first op and of this, marked
  * alike, if it takes no longer and holds no more of anything that the formula of memory knows. */
 #include "aceso/aceso_stage.h"
 
@@ -10,22 +10,23 @@
 
 /* Peaks are looked at in ranges: none, up to 100 MiB, and ever 30 % more. Within a range bounds know how
  * much memory the peak takes, which decides between runs that are long and cheap and short ones:
- * with 16 ranges 8 ways to a state find better stages than 64 ways without ranges. */
+ * with 16 ranges 8 strategies to a state find better stages than 64 strategies without ranges. */
 enum { PEAK_RANGES = 16 };
 
 struct front {
-    ARR(int) ways; /* in solved->all */
+    ARR(int) strategies; /* in solved->all */
 };
 struct candidates {
-    ARR(struct aceso_way) all;
+    ARR(struct aceso_strategy) all;
 };
 
 struct solver {
     const struct aceso_stages *st;
     const struct aceso_ask *ask;
     double in_flight;
-    struct aceso_rest *to_least, *to_most; /* from a way on to the first and the last end */
-    double peak_above, peak_most;          /* the peaks that are looked at now */
+    struct aceso_rest *to_least,
+        *to_most;                 /* from a strategy on to the first and the last end */
+    double peak_above, peak_most; /* the peaks that are looked at now */
     struct aceso_solved *out;
     struct front at[ACESO_MOST_LAYOUTS][2], next[ACESO_MOST_LAYOUTS][2];
     struct candidates found;
@@ -33,13 +34,13 @@ struct solver {
 
 /* ---- fronts --------------------------------------------------------------------------------- */
 
-/* What the way holds in all, if the stage ended there but for that op's activations. */
-static double held(const struct aceso_way *w) {
+/* What the strategy holds in all, if the stage ended there but for that op's activations. */
+static double held(const struct aceso_strategy *w) {
     return w->mib + w->peak + fmax(w->forward + w->backward, w->weights);
 }
 
 static int by_promise(const void *a, const void *b) {
-    const struct aceso_way *x = a, *y = b;
+    const struct aceso_strategy *x = a, *y = b;
     double hx = held(x), hy = held(y);
     if (x->least_us != y->least_us)
         return x->least_us < y->least_us ? -1 : 1;
@@ -48,42 +49,42 @@ static int by_promise(const void *a, const void *b) {
     return (hx > hy) - (hx < hy);
 }
 
-static bool beats(const struct aceso_way *a, const struct aceso_way *b) {
+static bool beats(const struct aceso_strategy *a, const struct aceso_strategy *b) {
     return a->us <= b->us && a->mib <= b->mib && a->run <= b->run && a->peak <= b->peak &&
            a->weights <= b->weights && a->forward <= b->forward &&
            a->backward <= b->backward && a->first_layout == b->first_layout;
 }
 
-/* Keeps the ways that none beats, the most promising first, and of these as many as are asked for. A way
+/* Keeps the strategies that none beats, the most promising first, and of these as many as are asked for. One
  * that beats another is as promising, so it comes before it. */
 static void keep(struct solver *s, struct front *to) {
     struct candidates *f = &s->found;
-    to->ways.n = 0;
+    to->strategies.n = 0;
     if (f->all.n)
         qsort(f->all.p, (size_t)f->all.n, sizeof *f->all.p, by_promise);
     for (int64_t i = 0; i < f->all.n; i++) {
         bool beaten = false;
-        for (int64_t k = 0; k < to->ways.n && !beaten; k++)
-            beaten = beats(&s->out->all.p[to->ways.p[k]], &f->all.p[i]);
+        for (int64_t k = 0; k < to->strategies.n && !beaten; k++)
+            beaten = beats(&s->out->all.p[to->strategies.p[k]], &f->all.p[i]);
         if (beaten)
             continue;
-        if (to->ways.n == s->ask->most_ways) {
+        if (to->strategies.n == s->ask->most_strategies) {
             s->out->thinned++;
             break;
         }
-        arr_push(&to->ways, (int)s->out->all.n);
+        arr_push(&to->strategies, (int)s->out->all.n);
         arr_push(&s->out->all, f->all.p[i]);
     }
 }
 
 static double least_us(const struct solver *s, const struct aceso_rest *rest,
-                       const struct aceso_way *w) {
+                       const struct aceso_strategy *w) {
     return aceso_rest_us(rest, w->op, w->layout, w->mark, w->us,
                          w->mib + fmax(w->peak, s->peak_above),
                          fmax(w->forward + w->backward, w->weights));
 }
 
-static void add(struct solver *s, struct aceso_way *w) {
+static void add(struct solver *s, struct aceso_strategy *w) {
     if (w->us > s->ask->most_us || held(w) > s->st->limits->mib || w->peak > s->peak_most ||
         least_us(s, s->to_least, w) > s->ask->most_us)
         return;
@@ -93,7 +94,8 @@ static void add(struct solver *s, struct aceso_way *w) {
 
 /* ---- a step --------------------------------------------------------------------------------- */
 
-static void put_op(const struct solver *s, int i, int l, int mark, struct aceso_way *w) {
+static void put_op(const struct solver *s, int i, int l, int mark,
+                   struct aceso_strategy *w) {
     const struct aceso_cell *c = aceso_cells(s->st, i)[l];
     w->us += c->forward + c->backward + mark * c->forward;
     w->mib += s->st->m->state * c->weights;
@@ -103,15 +105,15 @@ static void put_op(const struct solver *s, int i, int l, int mark, struct aceso_
     w->mark = (short)mark;
 }
 
-static void begin(struct solver *s, bool far_in) {
+static void begin(struct solver *s, bool crosses_in) {
     int first = s->ask->first;
     const struct aceso_cell *const *cells = aceso_cells(s->st, first);
     for (int l = 0; l < s->st->n; l++)
         for (int mark = 0; mark < 2; mark++) {
             s->found.all.n = 0;
             if (cells[l] && aceso_may_mark(s->st, first, mark)) {
-                struct aceso_way w = {
-                    .us = aceso_message_us(&s->st->m->tables, cells[l]->input, far_in),
+                struct aceso_strategy w = {
+                    .us = aceso_message_us(&s->st->m->tables, cells[l]->input, crosses_in),
                     .mib = s->in_flight * cells[l]->input,
                     .before = -1,
                     .first_layout = (short)l};
@@ -122,10 +124,10 @@ static void begin(struct solver *s, bool far_in) {
         }
 }
 
-/* The way `at` to op i - 1, gone on to op i that is marked or not: what that op leaves behind. */
-static struct aceso_way go_on(const struct solver *s, int at, int i, int mark) {
+/* The strategy `at` up to op i - 1, gone on to op i that is marked or not: what that op leaves behind. */
+static struct aceso_strategy go_on(const struct solver *s, int at, int i, int mark) {
     const struct aceso_model *m = s->st->m;
-    struct aceso_way w = s->out->all.p[at];
+    struct aceso_strategy w = s->out->all.p[at];
     const struct aceso_cell *c = aceso_cells(s->st, i - 1)[w.layout];
     double kept = m->ops[m->op_of[i - 1]].counts * c->activations;
     bool both = w.mark && mark;
@@ -151,8 +153,9 @@ static void find_next(struct solver *s, int i, int l, int mark) {
         for (int before = 0; before < 2 && us < INFINITY; before++) {
             if (before && mark && !aceso_may_recompute(st, i - 1))
                 continue;
-            for (int64_t j = 0; j < s->at[k][before].ways.n; j++) {
-                struct aceso_way w = go_on(s, s->at[k][before].ways.p[j], i, mark);
+            for (int64_t j = 0; j < s->at[k][before].strategies.n; j++) {
+                struct aceso_strategy w =
+                    go_on(s, s->at[k][before].strategies.p[j], i, mark);
                 w.us += us;
                 put_op(s, i, l, mark, &w);
                 add(s, &w);
@@ -169,7 +172,7 @@ static bool advance(struct solver *s, int i) {
             if (aceso_cells(s->st, i)[l] && aceso_may_mark(s->st, i, mark))
                 find_next(s, i, l, mark);
             keep(s, &s->next[l][mark]);
-            any |= s->next[l][mark].ways.n > 0;
+            any |= s->next[l][mark].strategies.n > 0;
         }
     for (int l = 0; l < s->st->n; l++)
         for (int mark = 0; mark < 2; mark++) {
@@ -182,66 +185,66 @@ static bool advance(struct solver *s, int i) {
 
 /* ---- ends ----------------------------------------------------------------------------------- */
 
-/* The stage that ends with this way. */
-static void end_way(struct solver *s, int i, int at) {
+/* The stage that ends with this strategy. */
+static void end_strategy(struct solver *s, int i, int at) {
     const struct aceso_model *m = s->st->m;
-    const struct aceso_way *w = &s->out->all.p[at];
+    const struct aceso_strategy *w = &s->out->all.p[at];
     const struct aceso_layout l = s->st->layout[w->layout];
     const struct aceso_cell *c = aceso_cells(s->st, i)[w->layout];
     const struct aceso_cell *to =
         aceso_cell_find(&m->tables, m->op_of[i], s->st->micro_batch / l.dp,
                         s->st->layout[w->first_layout].tp, l.algorithm);
-    struct aceso_way ended = *w;
+    struct aceso_strategy ended = *w;
     ended.mib += s->in_flight * m->ops[m->op_of[i]].counts * c->activations;
     /* A run up to the end counts, but not behind activations that are corrected. */
     if (i > s->ask->first && !m->ops[m->op_of[i - 1]].corrected)
         ended.peak = fmax(w->peak, w->run);
     if (!to || held(&ended) > s->st->limits->mib)
         return;
-    for (int far = 0; far < 2; far++) {
-        double us = w->us + aceso_message_us(&m->tables, to->output, far);
+    for (int crosses = 0; crosses < 2; crosses++) {
+        double us = w->us + aceso_message_us(&m->tables, to->output, crosses);
         int k = i + 1 - s->ask->first;
-        if (us < s->out->us[far][k] && us <= s->ask->most_us) {
-            s->out->us[far][k] = us;
-            s->out->way[far][k] = at;
+        if (us < s->out->us[crosses][k] && us <= s->ask->most_us) {
+            s->out->us[crosses][k] = us;
+            s->out->best[crosses][k] = at;
         }
     }
 }
 
-static void walk(struct solver *s, bool far_in) {
-    begin(s, far_in);
+static void walk(struct solver *s, bool crosses_in) {
+    begin(s, crosses_in);
     for (int i = s->ask->first; i < s->ask->most; i++) {
         if (i > s->ask->first && !advance(s, i))
             break;
         for (int l = 0; l < s->st->n; l++)
             for (int mark = 0; mark < 2; mark++)
-                for (int64_t k = 0; k < s->at[l][mark].ways.n; k++)
-                    end_way(s, i, s->at[l][mark].ways.p[k]);
+                for (int64_t k = 0; k < s->at[l][mark].strategies.n; k++)
+                    end_strategy(s, i, s->at[l][mark].strategies.p[k]);
     }
 }
 
 void aceso_stage_solve(const struct aceso_stages *st, const struct aceso_ask *ask,
-                       bool far_in, struct aceso_solved *out) {
+                       bool crosses_in, struct aceso_solved *out) {
     struct solver s = {.st = st, .ask = ask, .in_flight = ask->behind + 1, .out = out};
     size_t n = (size_t)(ask->most - ask->first + 1);
     *out = (struct aceso_solved){0};
-    for (int far = 0; far < 2; far++) {
-        out->us[far] = mem_array(n, sizeof *out->us[far]);
-        out->way[far] = mem_array(n, sizeof *out->way[far]);
+    for (int crosses = 0; crosses < 2; crosses++) {
+        out->us[crosses] = mem_array(n, sizeof *out->us[crosses]);
+        out->best[crosses] = mem_array(n, sizeof *out->best[crosses]);
         for (size_t i = 0; i < n; i++)
-            out->us[far][i] = INFINITY;
+            out->us[crosses][i] = INFINITY;
     }
     s.to_least = aceso_rest_create(st, ask, ask->least);
     s.to_most = aceso_rest_create(st, ask, ask->most);
     for (int k = 0; k < PEAK_RANGES; k++) {
         s.peak_above = k ? s.peak_most : 0;
         s.peak_most = k == PEAK_RANGES - 1 ? INFINITY : k ? 100 * pow(1.3, k - 1) : 0;
-        walk(&s, far_in);
+        walk(&s, crosses_in);
     }
     for (int l = 0; l < ACESO_MOST_LAYOUTS; l++)
         for (int mark = 0; mark < 2; mark++) {
-            arr_release(&s.at[l][mark].ways);
-            arr_release(&s.next[l][mark].ways);
+            arr_release(&s.at[l][mark].strategies);
+            arr_release(&s.next[l][mark].strategies);
         }
     arr_release(&s.found.all);
     aceso_rest_destroy(s.to_least);
@@ -249,17 +252,17 @@ void aceso_stage_solve(const struct aceso_stages *st, const struct aceso_ask *as
 }
 
 void aceso_stage_trace(const struct aceso_stages *st, const struct aceso_solved *s,
-                       bool far, int n, struct aceso_config *c) {
-    for (int w = s->way[far][n]; w >= 0; w = s->all.p[w].before) {
+                       bool crosses, int n, struct aceso_config *c) {
+    for (int w = s->best[crosses][n]; w >= 0; w = s->all.p[w].before) {
         c->layout[s->all.p[w].op] = st->layout[s->all.p[w].layout];
         c->recompute[s->all.p[w].op] = s->all.p[w].mark;
     }
 }
 
 void aceso_solved_release(struct aceso_solved *s) {
-    for (int far = 0; far < 2; far++) {
-        free(s->us[far]);
-        free(s->way[far]);
+    for (int crosses = 0; crosses < 2; crosses++) {
+        free(s->us[crosses]);
+        free(s->best[crosses]);
     }
     arr_release(&s->all);
 }

@@ -6,18 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_SIZES = 16, WAYS = 16 };
+enum { MOST_SIZES = 16, PATHS = 16 };
 
 /* Stages with so many behind them, that begin at one cut, on one number of devices. */
 struct row {
-    int n;                   /* ends: the next n cuts */
-    double *bound;           /* [n] messages apart */
-    double *us[2][2];        /* [far_in][far_out]: [n], once they are solved; NULL before */
-    struct aceso_ask ask[2]; /* [far_in] with which they were */
+    int n;         /* ends: the next n cuts */
+    double *bound; /* [n] messages apart */
+    double
+        *us[2][2]; /* [crosses_in][crosses_out]: [n], once they are solved; NULL before */
+    struct aceso_ask ask[2]; /* [crosses_in] with which they were */
     bool exact[2];
 };
 
-/* A way from a node to the end. */
+/* A path from a node to the end. */
 struct tail {
     double longest, sum;
     int size, to; /* of the first stage */
@@ -83,16 +84,16 @@ static bool edge(const struct aceso_graph *g, int behind, int at, int devices, i
                                .first = g->cuts[at],
                                .end = g->cuts[to],
                                .devices = n,
-                               .far_in = before && before % g->p->per_node == 0,
-                               .far_out = (before + n) % g->p->per_node == 0};
-    const double *us = r->us[out->far_in][out->far_out];
+                               .crosses_in = before && before % g->p->per_node == 0,
+                               .crosses_out = (before + n) % g->p->per_node == 0};
+    const double *us = r->us[out->crosses_in][out->crosses_out];
     const struct aceso_stages *st = g->stages[size];
     const int *op_of = g->p->model->op_of;
-    if (us && (r->exact[out->far_in] || !proven))
+    if (us && (r->exact[out->crosses_in] || !proven))
         out->us = us[to - at - 1];
     else
-        out->us = r->bound[to - at - 1] + st->in_us[out->far_in][op_of[out->first]] +
-                  st->out_us[out->far_out][op_of[out->end - 1]];
+        out->us = r->bound[to - at - 1] + st->in_us[out->crosses_in][op_of[out->first]] +
+                  st->out_us[out->crosses_out][op_of[out->end - 1]];
     return out->us < INFINITY;
 }
 
@@ -149,7 +150,7 @@ static void bound_rows(struct aceso_graph *g, double stage_us) {
             bool any = false;
             for (int d = 1; d <= g->p->devices && !any; d++)
                 any = may_be(g, behind, at, d, stage_us);
-            for (int s = 0; s < g->n_sizes && any && !aceso_search_stopped(g->p); s++)
+            for (int s = 0; s < g->n_sizes && any && !aceso_stopped(g->p); s++)
                 if (g->stages[s]->n && 1 << s <= g->p->devices - behind)
                     bound_row(g, behind, at, s, stage_us);
         }
@@ -318,7 +319,7 @@ static void follow(struct aceso_graph *g, int behind, int64_t at_tail, bool prov
         const struct tail *t = &g->tails.p[i];
         struct aceso_edge *e = &out->edges[out->n++];
         edge(g, behind, at, devices, t->size, t->to, proven, e);
-        out->solved &= row_of(g, behind, at, t->size)->us[e->far_in][0] != NULL;
+        out->solved &= row_of(g, behind, at, t->size)->us[e->crosses_in][0] != NULL;
         at = t->to;
         devices -= e->devices;
         i = t->next;
@@ -366,7 +367,8 @@ static bool find_ask(struct aceso_graph *g, const struct aceso_edge *e, int size
             static const struct aceso_bounds end = {0};
             struct aceso_edge x;
             if (before->longest == INFINITY ||
-                !edge(g, e->behind, e->at, d, size, to, true, &x) || x.far_in != e->far_in)
+                !edge(g, e->behind, e->at, d, size, to, true, &x) ||
+                x.crosses_in != e->crosses_in)
                 continue;
             const struct aceso_bounds *after =
                 e->behind ? &g->after[node_of(g, e->behind - 1, to, d - e->devices)] : &end;
@@ -381,8 +383,10 @@ static bool find_ask(struct aceso_graph *g, const struct aceso_edge *e, int size
             longest = fmax(longest, may);
         }
     }
-    *ask = (struct aceso_ask){
-        .first = e->first, .behind = e->behind, .most_us = longest, .most_ways = WAYS};
+    *ask = (struct aceso_ask){.first = e->first,
+                              .behind = e->behind,
+                              .most_us = longest,
+                              .most_strategies = PATHS};
     if (most < 0)
         return false;
     ask->least = g->cuts[least];
@@ -400,25 +404,25 @@ static int size_of(int devices) {
 static void solve_row(struct aceso_graph *g, const struct aceso_edge *e, double most_us) {
     int size = size_of(e->devices);
     struct row *r = row_of(g, e->behind, e->at, size);
-    struct aceso_ask *ask = &r->ask[e->far_in];
+    struct aceso_ask *ask = &r->ask[e->crosses_in];
     struct aceso_solved s;
     bool any = find_ask(g, e, size, most_us, ask);
-    for (int far = 0; far < 2; far++) {
-        double *us = r->us[e->far_in][far] = mem_array((size_t)r->n, sizeof *us);
+    for (int crosses = 0; crosses < 2; crosses++) {
+        double *us = r->us[e->crosses_in][crosses] = mem_array((size_t)r->n, sizeof *us);
         for (int k = 0; k < r->n; k++)
             us[k] = INFINITY;
     }
-    r->exact[e->far_in] = true;
+    r->exact[e->crosses_in] = true;
     if (!any)
         return;
-    aceso_stage_solve(g->stages[size], ask, e->far_in, &s);
+    aceso_stage_solve(g->stages[size], ask, e->crosses_in, &s);
     for (int k = 0; k < r->n; k++) {
         int end = g->cuts[e->at + 1 + k];
         if (end >= ask->least && end <= ask->most)
-            for (int far = 0; far < 2; far++)
-                r->us[e->far_in][far][k] = s.us[far][end - ask->first];
+            for (int crosses = 0; crosses < 2; crosses++)
+                r->us[e->crosses_in][crosses][k] = s.us[crosses][end - ask->first];
     }
-    r->exact[e->far_in] = s.thinned == 0;
+    r->exact[e->crosses_in] = s.thinned == 0;
     aceso_solved_release(&s);
 }
 
@@ -428,11 +432,11 @@ int aceso_graph_solve(struct aceso_graph *g, double most_us, struct aceso_path *
     for (int i = 0; i < path->n; i++) {
         struct aceso_edge *e = &path->edges[i];
         struct row *r = row_of(g, e->behind, e->at, size_of(e->devices));
-        if (!r->us[e->far_in][0]) {
+        if (!r->us[e->crosses_in][0]) {
             solve_row(g, e, most_us);
             solved++;
         }
-        e->us = r->us[e->far_in][e->far_out][e->to - e->at - 1];
+        e->us = r->us[e->crosses_in][e->crosses_out][e->to - e->at - 1];
         longest = fmax(longest, e->us);
         sum += e->us;
     }
@@ -464,9 +468,9 @@ struct aceso_config *aceso_graph_config(struct aceso_graph *g,
         int size = size_of(e->devices);
         struct aceso_solved s;
         aceso_stage_solve(g->stages[size],
-                          &row_of(g, e->behind, e->at, size)->ask[e->far_in], e->far_in,
-                          &s);
-        aceso_stage_trace(g->stages[size], &s, e->far_out, e->end - e->first, c);
+                          &row_of(g, e->behind, e->at, size)->ask[e->crosses_in],
+                          e->crosses_in, &s);
+        aceso_stage_trace(g->stages[size], &s, e->crosses_out, e->end - e->first, c);
         aceso_solved_release(&s);
     }
     return c;

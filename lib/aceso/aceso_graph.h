@@ -13,7 +13,7 @@
 struct aceso_edge {
     int behind, at, to; /* cuts */
     int first, end, devices;
-    bool far_in, far_out; /* at the edge of a node */
+    bool crosses_in, crosses_out; /* at the edge of a node */
     double us;
 };
 

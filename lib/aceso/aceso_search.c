@@ -3,7 +3,6 @@
 #include "aceso/aceso_search.h"
 
 #include "aceso/aceso_graph.h"
-#include "common/progress.h"
 #include "common/text.h"
 
 #include <math.h>
@@ -19,10 +18,6 @@ struct search {
 struct cuts {
     ARR(int) at;
 };
-
-bool aceso_search_stopped(const struct aceso_problem *p) {
-    return interrupted() || (p->deadline_s > 0 && now_s() > p->deadline_s);
-}
 
 static double best_us(const struct search *s) {
     return s->found.n ? s->found.p[0].cost.us : INFINITY;
@@ -57,26 +52,26 @@ static void take(struct search *s, struct aceso_config *c) {
         aceso_config_destroy(s->found.p[--s->found.n].config);
 }
 
-/* The stages of a configuration once more, each with more ways to an op in one state. */
+/* The stages of a configuration once more, each with more strategies to an op in one state. */
 static void polish(const struct search *s, struct aceso_plan *plan) {
-    enum { WAYS = 128 };
+    enum { PATHS = 128 };
     struct aceso_config *c = plan->config;
     int before = 0;
-    for (int k = 0; k < c->n_stages && !aceso_search_stopped(s->p); k++) {
+    for (int k = 0; k < c->n_stages && !aceso_stopped(s->p); k++) {
         struct aceso_stage_cost now;
         struct aceso_stages *st =
             aceso_stages_create(s->p->model, &s->p->limits, c->devices[k], c->micro_batch);
         bool known = aceso_cost_stage(s->p->model, c, k, &now);
         struct aceso_ask ask = {c->first[k],         c->first[k + 1], c->first[k + 1],
-                                c->n_stages - 1 - k, now.us,          WAYS};
-        bool far_in = before && before % c->per_node == 0;
+                                c->n_stages - 1 - k, now.us,          PATHS};
+        bool crosses_in = before && before % c->per_node == 0;
         before += c->devices[k];
-        bool far_out = before % c->per_node == 0;
+        bool crosses_out = before % c->per_node == 0;
         int n = ask.most - ask.first;
         struct aceso_solved solved;
-        aceso_stage_solve(st, &ask, far_in, &solved);
-        if (known && solved.us[far_out][n] < now.us)
-            aceso_stage_trace(st, &solved, far_out, n, c);
+        aceso_stage_solve(st, &ask, crosses_in, &solved);
+        if (known && solved.us[crosses_out][n] < now.us)
+            aceso_stage_trace(st, &solved, crosses_out, n, c);
         aceso_solved_release(&solved);
         aceso_stages_destroy(st);
     }
@@ -96,7 +91,7 @@ static int by_time(const void *a, const void *b) {
 static bool search_below(struct search *s, struct aceso_graph *g, double hope) {
     struct aceso_path path;
     bool found = false;
-    while (!aceso_search_stopped(s->p) &&
+    while (!aceso_stopped(s->p) &&
            aceso_graph_best(g, fmin(hope, best_us(s)), false, &path)) {
         bool last = path.solved;
         s->r->solved += aceso_graph_solve(g, fmin(hope, best_us(s)), &path);
@@ -121,8 +116,8 @@ static double search_graph(struct search *s, int64_t micro_batch, const struct c
     struct aceso_path path;
     bool any = aceso_graph_best(g, most_us, true, &path), found = false;
     double least = path.us, hope = 0;
-    for (double beyond = 0.02;
-         any && !found && hope < most_us && !aceso_search_stopped(s->p); beyond *= 2) {
+    for (double beyond = 0.02; any && !found && hope < most_us && !aceso_stopped(s->p);
+         beyond *= 2) {
         hope = fmin(least * (1 + beyond), most_us);
         aceso_graph_forget(g); /* stages that took too long for less hope */
         found = search_below(s, g, hope);
@@ -164,7 +159,7 @@ static double search_cuts(struct search *s, const struct cuts *cuts) {
         for (int i = 0; i < s->p->n_micro; i++)
             bound = fmin(bound, search_graph(s, s->p->micro[i], cuts, limit));
         limit *= 2;
-    } while (!s->found.n && limit < 1e3 * ideal && !aceso_search_stopped(s->p));
+    } while (!s->found.n && limit < 1e3 * ideal && !aceso_stopped(s->p));
     return bound;
 }
 
@@ -194,7 +189,7 @@ static void search_all(struct search *s) {
     if (all)
         s->r->bound_us = bound;
     arr_release(&cuts.at);
-    s->r->complete = !aceso_search_stopped(s->p);
+    s->r->complete = !aceso_stopped(s->p);
     for (int64_t i = 0; i < s->found.n; i++)
         polish(s, &s->found.p[i]);
     if (s->found.n)
@@ -205,7 +200,7 @@ static void search_all(struct search *s) {
 static int nothing_fits(const struct aceso_problem *p, struct err *err) {
     struct aceso_problem any = *p;
     struct aceso_result r;
-    if (aceso_search_stopped(p))
+    if (aceso_stopped(p))
         return err_no(err, "stopped before a configuration was found");
     any.limits.mib = INFINITY;
     if (isinf(p->limits.mib) || aceso_search(&any, &r, NULL) < 0)

@@ -18,6 +18,7 @@
 #define WEFT_ACESO_SEARCH_H
 
 #include "aceso/aceso_stage.h"
+#include "common/progress.h"
 
 enum { ACESO_MOST_STAGES = 16 }; /* as in Aceso's own search */
 
@@ -34,6 +35,11 @@ struct aceso_problem {
     double deadline_s;          /* as now_s() has it; 0: none */
 };
 
+/* Returns whether the search was interrupted, or its time is over. */
+static inline bool aceso_stopped(const struct aceso_problem *p) {
+    return interrupted() || (p->deadline_s > 0 && now_s() > p->deadline_s);
+}
+
 struct aceso_plan {
     struct aceso_config *config;
     struct aceso_step_cost cost;
@@ -47,9 +53,6 @@ struct aceso_result {
     bool complete;            /* it was not stopped */
     double seconds;
 };
-
-/* Was the search interrupted, or is its time over? */
-bool aceso_search_stopped(const struct aceso_problem *p);
 
 /* EXIT_NO where nothing fits. */
 int aceso_search(const struct aceso_problem *p, struct aceso_result *r, struct err *err);

@@ -99,31 +99,31 @@ static void find_conversions(struct aceso_stages *st) {
 /* The least over all layouts; what goes out is looked up with any op's tp. */
 static void find_messages(struct aceso_stages *st, int64_t micro_batch) {
     const struct aceso_tables *t = &st->m->tables;
-    for (int far = 0; far < 2; far++) {
-        st->in_us[far] = mem_array((size_t)t->n_rows, sizeof *st->in_us[far]);
-        st->out_us[far] = mem_array((size_t)t->n_rows, sizeof *st->out_us[far]);
+    for (int crosses = 0; crosses < 2; crosses++) {
+        st->in_us[crosses] = mem_array((size_t)t->n_rows, sizeof *st->in_us[crosses]);
+        st->out_us[crosses] = mem_array((size_t)t->n_rows, sizeof *st->out_us[crosses]);
         for (int op = 0; op < t->n_rows; op++) {
             double in = INFINITY, out = INFINITY;
             for (int l = 0; l < st->n; l++) {
                 const struct aceso_cell *c = st->cell[op * st->n + l];
                 if (!c)
                     continue;
-                in = fmin(in, aceso_message_us(t, c->input, far));
+                in = fmin(in, aceso_message_us(t, c->input, crosses));
                 for (int k = 0; k < st->n; k += ACESO_ALGORITHMS) {
                     const struct aceso_cell *to =
                         aceso_cell_find(t, op, micro_batch / st->layout[l].dp,
                                         st->layout[k].tp, st->layout[l].algorithm);
                     if (to)
-                        out = fmin(out, aceso_message_us(t, to->output, far));
+                        out = fmin(out, aceso_message_us(t, to->output, crosses));
                 }
             }
-            st->in_us[far][op] = in;
-            st->out_us[far][op] = out;
+            st->in_us[crosses][op] = in;
+            st->out_us[crosses][op] = out;
         }
     }
 }
 
-/* Prices at which it pays to compute an op again, evenly spread from the lowest to the highest; below
+/* Multipliers at which it pays to compute an op again, evenly spread from the lowest to the highest; below
  * them 0, and above them one at which nothing fits that need not. */
 static void find_prices(struct aceso_stages *st) {
     double least = INFINITY, most = 0;
@@ -135,10 +135,10 @@ static void find_prices(struct aceso_stages *st) {
             most = fmax(most, c->forward / kept);
         }
     }
-    st->prices[0] = 0;
-    for (int p = 1; p < ACESO_PRICES - 1 && most > 0; p++)
-        st->prices[p] = least * pow(most / least, (p - 1) / (ACESO_PRICES - 3.0));
-    st->prices[ACESO_PRICES - 1] = 1e3 * most;
+    st->multipliers[0] = 0;
+    for (int p = 1; p < ACESO_MULTIPLIERS - 1 && most > 0; p++)
+        st->multipliers[p] = least * pow(most / least, (p - 1) / (ACESO_MULTIPLIERS - 3.0));
+    st->multipliers[ACESO_MULTIPLIERS - 1] = 1e3 * most;
 }
 
 struct aceso_stages *aceso_stages_create(const struct aceso_model *m,
@@ -164,9 +164,9 @@ void aceso_stages_destroy(struct aceso_stages *st) {
         return;
     free(st->cell);
     free(st->convert_us);
-    for (int far = 0; far < 2; far++) {
-        free(st->in_us[far]);
-        free(st->out_us[far]);
+    for (int crosses = 0; crosses < 2; crosses++) {
+        free(st->in_us[crosses]);
+        free(st->out_us[crosses]);
     }
     free(st);
 }

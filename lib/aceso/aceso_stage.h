@@ -4,10 +4,10 @@
  * Both functions here walk over the chain once, from `first` on, and answer for every end on the way.
  * A walk is in a state: the layout of its last op, and whether that is marked.
  *
- * - aceso_stage_bound puts prices on memory (Lagrangian relaxation, Held and Karp 1971): what is held
- *   beyond the limit is paid for, and the cheapest way to each state is all that is remembered. No
- *   stage is faster than the best of some prices says.
- * - aceso_stage_solve remembers all ways to a state that no other beats in time and every kind of
+ * - aceso_stage_bound puts multipliers on memory (Lagrangian relaxation, Held and Karp 1971): what is held
+ *   beyond the limit is paid for, and the cheapest strategy to each state is all that is remembered. No
+ *   stage is faster than the best of some multipliers says.
+ * - aceso_stage_solve remembers all strategies to a state that no other beats in time and every kind of
  *   memory: the exact stages. Where they are too many, those are left that save most for their
  *   time, and the answer says so.
  */
@@ -25,7 +25,7 @@ struct aceso_limits {
     enum aceso_recompute recompute;
 };
 
-enum { ACESO_MOST_LAYOUTS = ACESO_MOST_TP * ACESO_ALGORITHMS, ACESO_PRICES = 16 };
+enum { ACESO_MOST_LAYOUTS = ACESO_MOST_TP * ACESO_ALGORITHMS, ACESO_MULTIPLIERS = 16 };
 
 /* Stages of one number of devices at one micro-batch: what ops take in each layout. */
 struct aceso_stages {
@@ -40,7 +40,7 @@ struct aceso_stages {
     double *convert_us; /* [pairs][n][n] from, to */
     double *in_us[2],
         *out_us[2]; /* [rows] the least message, inside a node and between two */
-    double prices[ACESO_PRICES]; /* us per MiB of activations */
+    double multipliers[ACESO_MULTIPLIERS]; /* us per MiB of activations */
 };
 
 struct aceso_stages *aceso_stages_create(const struct aceso_model *m,
@@ -60,7 +60,7 @@ struct aceso_ask {
     int first, least, most; /* ops; the ends that are asked for */
     int behind;             /* stages behind them */
     double most_us;
-    int most_ways; /* to an op in one state, for aceso_stage_solve */
+    int most_strategies; /* to an op in one state, for aceso_stage_solve */
 };
 
 /* us[end - first]: what no such stage is faster than, messages apart; INFINITY from where they all
@@ -68,7 +68,7 @@ struct aceso_ask {
 void aceso_stage_bound(const struct aceso_stages *st, const struct aceso_ask *ask,
                        double *us);
 
-/* What it takes at least to go on from an op to the end of a stage, by prices on memory. */
+/* What it takes at least to go on from an op to the end of a stage, by multipliers on memory. */
 struct aceso_rest;
 struct aceso_rest *aceso_rest_create(const struct aceso_stages *st,
                                      const struct aceso_ask *ask, int end);
@@ -78,33 +78,34 @@ void aceso_rest_destroy(struct aceso_rest *r);
 double aceso_rest_us(const struct aceso_rest *r, int i, int layout, int mark, double us,
                      double mib, double reserved);
 
-/* A way to the end of an op: what it costs, and how it came there. */
-struct aceso_way {
+/* The strategies of the ops up to one: what they cost, and of which shorter one they are. */
+struct aceso_strategy {
     double us;
-    double least_us;  /* of a stage that goes on from it */
-    double mib;       /* state, and what is held for all micro-batches in flight */
-    double run, peak; /* activations of the run of marked ops so far, and of the largest */
+    double least_us; /* of a stage that goes on from it */
+    double mib;      /* state, and what is held for all micro-batches in flight */
+    double run,
+        peak; /* activations of the run of marked ops so crosses, and of the largest */
     double weights, forward,
         backward; /* forward, backward: reserved by all ops but the last */
-    int before;   /* the way that this one goes on from; -1: none */
+    int before;   /* the one that this one goes on from; -1: none */
     int op;
     short first_layout, layout, mark; /* of the stage's first op, and of this */
 };
 
-/* The fastest stages that fit, messages included: us[far][end - first] of the one that ends at the edge
- * of a node (far) or inside of one, or INFINITY; way[far][end - first]: how, in `all`. */
+/* The fastest stages that fit, messages included: us[crosses][end - first] of the one that ends at the edge
+ * of a node (crosses) or inside of one, or INFINITY; best[crosses][end - first]: how, in `all`. */
 struct aceso_solved {
     double *us[2];
-    int *way[2];
-    ARR(struct aceso_way) all;
-    int64_t thinned; /* ways that were left out though none beats them */
+    int *best[2];
+    ARR(struct aceso_strategy) all;
+    int64_t thinned; /* strategies that were left out though none beats them */
 };
-/* far_in: the stage begins at the edge of a node. */
+/* crosses_in: the stage begins at the edge of a node. */
 void aceso_stage_solve(const struct aceso_stages *st, const struct aceso_ask *ask,
-                       bool far_in, struct aceso_solved *out);
+                       bool crosses_in, struct aceso_solved *out);
 /* Puts the layouts and marks of the stage with so many ops, which was found, into a configuration. */
 void aceso_stage_trace(const struct aceso_stages *st, const struct aceso_solved *s,
-                       bool far, int n, struct aceso_config *c);
+                       bool crosses, int n, struct aceso_config *c);
 void aceso_solved_release(struct aceso_solved *s);
 
 #endif

@@ -75,7 +75,7 @@ struct cuda_given {
     union instr_dst out;
     struct device_args args;
 };
-/* Launches both as a recording takes them one behind the other: a product of a linear layer, and GELU of
+/* Launches both as a captured region takes them one behind the other: a product of a linear layer, and GELU of
  * what it makes or GELU's gradient in its place, may be one call of the library; where the device tunes
  * (operands are scratch) that is tried. A sum and its norm, or a norm's gradient and a sum of it, are one kernel.
  * Returns 1 where it was one call, 0, or -1; also where they are no pair. */

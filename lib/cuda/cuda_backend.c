@@ -217,10 +217,10 @@ static const struct device_backend backend = {.name = "cuda",
                                               .download = cuda_download,
                                               .unpack = cuda_unpack,
                                               .launch = cuda_launch,
-                                              .record_begin = cuda_record_begin,
-                                              .record_end = cuda_record_end,
+                                              .capture_begin = cuda_capture_begin,
+                                              .capture_end = cuda_capture_end,
                                               .replay = cuda_replay,
-                                              .recording_destroy = cuda_recording_destroy};
+                                              .region_destroy = cuda_region_destroy};
 
 struct cuda_backend cuda_backend(const struct cuda_options *o) {
     return (struct cuda_backend){.backend = backend, .options = *o};

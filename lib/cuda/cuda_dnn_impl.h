@@ -32,22 +32,23 @@ struct dnn {
 
 enum { DNN_X = 1, DNN_W, DNN_Y }; /* what tensors are called between us and the library */
 
-/* ---- cuda_dnn_sheet.c: descriptions ------------------------------------------------------- */
+/* ---- cuda_dnn_descriptor.c: descriptions ------------------------------------------------------- */
 
 /* A description under way, whose first failure counts. */
-struct dnn_sheet {
+struct dnn_descriptor {
     const struct dnn *d;
     cudnnBackendDescriptor_t at;
     cudnnStatus_t rc;
 };
-struct dnn_sheet dnn_sheet(const struct dnn *d, cudnnBackendDescriptorType_t type);
-void dnn_set(struct dnn_sheet *s, cudnnBackendAttributeName_t what,
+struct dnn_descriptor dnn_descriptor(const struct dnn *d,
+                                     cudnnBackendDescriptorType_t type);
+void dnn_set(struct dnn_descriptor *s, cudnnBackendAttributeName_t what,
              cudnnBackendAttributeType_t type, int64_t n, const void *values);
 /* Another description, finished; NULL fails. */
-void dnn_set_part(struct dnn_sheet *s, cudnnBackendAttributeName_t what,
+void dnn_set_part(struct dnn_descriptor *s, cudnnBackendAttributeName_t what,
                   cudnnBackendDescriptor_t part);
 /* The finished description, among the parts; or NULL. */
-cudnnBackendDescriptor_t dnn_finish(struct dnn_sheet *s, struct dnn_plans *plans);
+cudnnBackendDescriptor_t dnn_finish(struct dnn_descriptor *s, struct dnn_plans *plans);
 /* A description for the library to fill in, among the parts; or NULL. */
 cudnnBackendDescriptor_t dnn_blank(const struct dnn *d, cudnnBackendDescriptorType_t type,
                                    struct dnn_plans *plans);

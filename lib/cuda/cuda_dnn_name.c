@@ -76,7 +76,7 @@ static int parse(const char *name, int64_t *number, struct knob *knobs) {
 static cudnnBackendDescriptor_t engine_of(const struct dnn *d,
                                           cudnnBackendDescriptor_t graph, int64_t number,
                                           struct dnn_plans *plans) {
-    struct dnn_sheet s = dnn_sheet(d, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    struct dnn_descriptor s = dnn_descriptor(d, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     dnn_set_part(&s, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph);
     dnn_set(&s, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &number);
     if (!d->handle)
@@ -86,7 +86,7 @@ static cudnnBackendDescriptor_t engine_of(const struct dnn *d,
 
 static cudnnBackendDescriptor_t choice_of(const struct dnn *d, const struct knob *knob,
                                           struct dnn_plans *plans) {
-    struct dnn_sheet s = dnn_sheet(d, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+    struct dnn_descriptor s = dnn_descriptor(d, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
     dnn_set(&s, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &knob->type);
     dnn_set(&s, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &knob->value);
     return dnn_finish(&s, plans);
@@ -101,7 +101,7 @@ cudnnBackendDescriptor_t dnn_config_named(const struct dnn *d,
     const int n = parse(name, &number, knobs);
     if (n < 0)
         return NULL;
-    struct dnn_sheet s = dnn_sheet(d, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    struct dnn_descriptor s = dnn_descriptor(d, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     dnn_set_part(&s, CUDNN_ATTR_ENGINECFG_ENGINE, engine_of(d, graph, number, plans));
     for (int k = 0; k < n; k++)
         if (!(choices[k] = choice_of(d, &knobs[k], plans)))

@@ -12,7 +12,7 @@ enum {
 /* ---- descriptions ------------------------------------------------------------------------- */
 
 /* The GPU that it is for: the handle's, or, where there is none, the one that is described. */
-static void set_device(struct dnn_sheet *s, cudnnBackendAttributeName_t handle,
+static void set_device(struct dnn_descriptor *s, cudnnBackendAttributeName_t handle,
                        cudnnBackendAttributeName_t described) {
     if (s->d->handle)
         dnn_set(s, handle, CUDNN_TYPE_HANDLE, 1, &s->d->handle);
@@ -33,7 +33,7 @@ static cudnnBackendDescriptor_t tensor(const struct dnn *d, int64_t id, enum dty
     const int64_t dims[] = {outer, c, h, w}, strides[] = {h * w * c, 1, w * c, c};
     const int64_t alignment = ALIGNMENT;
     const cudnnDataType_t of = library_type(type);
-    struct dnn_sheet s = dnn_sheet(d, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    struct dnn_descriptor s = dnn_descriptor(d, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     dnn_set(&s, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &of);
     dnn_set(&s, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims);
     dnn_set(&s, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides);
@@ -48,7 +48,7 @@ static cudnnBackendDescriptor_t windows(const struct dnn *d, const struct kernel
                   paddings[] = {c->ph, c->pw};
     const cudnnDataType_t sums = CUDNN_DATA_FLOAT;
     const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-    struct dnn_sheet s = dnn_sheet(d, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    struct dnn_descriptor s = dnn_descriptor(d, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
     dnn_set(&s, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums);
     dnn_set(&s, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
     dnn_set(&s, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &dims);
@@ -86,7 +86,7 @@ static cudnnBackendDescriptor_t operation(const struct dnn *d, const struct dnn_
         w->pass == KERNEL_WEIGHTS ? w->type_to : w->type,
         w->pass == KERNEL_FORWARD ? w->type_to : w->type,
     };
-    struct dnn_sheet s = dnn_sheet(d, operations[w->pass].type);
+    struct dnn_descriptor s = dnn_descriptor(d, operations[w->pass].type);
     dnn_set_part(&s, operations[w->pass].windows, windows(d, c, plans));
     dnn_set_part(&s, operations[w->pass].x,
                  tensor(d, DNN_X, types[0], c->batch, c->cin, c->ih, c->iw, plans));
@@ -101,7 +101,7 @@ static cudnnBackendDescriptor_t operation(const struct dnn *d, const struct dnn_
 
 static cudnnBackendDescriptor_t graph_of(const struct dnn *d, const struct dnn_wish *w,
                                          struct dnn_plans *plans) {
-    struct dnn_sheet s = dnn_sheet(d, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    struct dnn_descriptor s = dnn_descriptor(d, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     dnn_set_part(&s, CUDNN_ATTR_OPERATIONGRAPH_OPS, operation(d, w, plans));
     if (d->handle)
         dnn_set(&s, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &d->handle);
@@ -114,7 +114,7 @@ static cudnnBackendDescriptor_t graph_of(const struct dnn *d, const struct dnn_w
 static int64_t list(const struct dnn *d, cudnnBackendDescriptor_t graph,
                     cudnnBackendHeurMode_t mode, cudnnBackendDescriptor_t *configs,
                     struct dnn_plans *plans) {
-    struct dnn_sheet s = dnn_sheet(d, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    struct dnn_descriptor s = dnn_descriptor(d, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     dnn_set_part(&s, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
     dnn_set(&s, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     if (!d->handle)
@@ -194,7 +194,7 @@ static bool suits(const struct notes *n, const struct dnn_wish *w) {
 static void add(const struct dnn *d, const struct dnn_wish *w,
                 cudnnBackendDescriptor_t config, struct dnn_plans *plans) {
     int64_t n = 0, bytes = 0;
-    struct dnn_sheet s = dnn_sheet(d, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    struct dnn_descriptor s = dnn_descriptor(d, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     dnn_set_part(&s, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
     set_device(&s, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
     const cudnnBackendDescriptor_t plan = dnn_finish(&s, plans);

@@ -67,7 +67,7 @@ int cuda_launch_pair(struct device_stream *s, const struct cuda_given *first,
                   : rc;
 }
 
-/* What a recording is given: with what was held back, or behind it; with others of its sort; or
+/* What a captured region is given: with what was held back, or behind it; with others of its sort; or
  * held back until the next is known. 1: it is done with, 0: it is to be launched. */
 static int collect(struct device_stream *s, struct cuda_call *c,
                    const struct cuda_given *now) {
@@ -92,7 +92,7 @@ static int launch(struct device_stream *s, struct cuda_call *c, enum opcode code
                   const union instr_dst *out) {
     struct cuda_queue *q = cuda_queue_of(s);
     const struct cuda_given now = {code, *n, *in, *out, *c->args};
-    const int taken = q->recording ? collect(s, c, &now) : 0;
+    const int taken = q->capturing ? collect(s, c, &now) : 0;
     if (taken)
         return taken < 0 ? -1 : 0;
     const int rc = cuda_compute(c, code, n, in, out);

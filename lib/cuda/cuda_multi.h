@@ -1,14 +1,14 @@
 /* cuda_multi.h - the update of many tensors in one launch.
  *
  * A model has hundreds of tensors, most of them small: steps of AdamW, the rounding of their results and the
- * squares of gradients, given one by one, cost more in launches than in memory. So what a recording is
+ * squares of gradients, given one by one, cost more in launches than in memory. So what a captured region is
  * given of one sort, one behind the other, is put together for one kernel (as apex' multi-tensor apply):
  * squares; roundings; or steps, each with the rounding that follows it, which need not read its result again.
  *
  *     int taken = cuda_multi_take(&together, call, code, n, in, out);
  *     if (taken == 0)
  *         return 0; // launch it: what had been put together stands before it on the stream
- *     cuda_multi_give(&together, call); // before the recording ends
+ *     cuda_multi_give(&together, call); // before the captured region ends
  */
 #ifndef WEFT_CUDA_MULTI_H
 #define WEFT_CUDA_MULTI_H

@@ -167,7 +167,7 @@ int cuda_multi_launch(struct cuda_call *c, const struct cuda_multi *m) {
     return 0;
 }
 
-/* Launched alone, an instruction is a list of one: the same kernel, which recordings have loaded. */
+/* Launched alone, an instruction is a list of one: the same kernel, which captured regions have loaded. */
 static int launch_one(struct cuda_call *c, enum opcode code, const union instr_n *n,
                       const union instr_src *in, const union instr_dst *out) {
     struct cuda_multi m;

@@ -2,7 +2,7 @@
  * what it makes, by the library; a norm with the sum before it, or its gradient with the sum behind it, by a
  * kernel.
  *
- * A recording is given its instructions one behind the other, so what may be the first of a pair is held back until
+ * A captured region is given its instructions one behind the other, so what may be the first of a pair is held back until
  * the next one is known. Memory is as the program plans it: what is between the two is kept in its place.
  *
  *     if (cuda_pair_fits(&held, &next))

@@ -41,7 +41,7 @@ struct cuda_queue {
     cudaStream_t stream;
     void *workspace; /* NULL before the first instruction */
     struct cuda_staging staging;
-    bool recording;             /* in it: */
+    bool capturing;             /* in it: */
     struct cuda_multi together; /* what waits for others of its sort */
     bool holds;                 /* what may go with the next one (cuda_pair.h) */
     struct cuda_given held;
@@ -81,16 +81,16 @@ int cuda_download(struct device_stream *s, void *dst, const void *src, int64_t b
                   struct err *err);
 void cuda_staging_release(struct cuda_staging *g);
 
-/* cuda_record.c: device->backend's recordings, as CUDA graphs. */
-int cuda_record_begin(struct device_stream *s, struct err *err);
-int cuda_record_end(struct device_stream *s, struct device_recording *r, struct err *err);
-int cuda_replay(struct device_recording *r, struct device_stream *s, struct err *err);
-void cuda_recording_destroy(struct device_recording *r);
+/* cuda_capture.c: device->backend's captured regions, as CUDA graphs. */
+int cuda_capture_begin(struct device_stream *s, struct err *err);
+int cuda_capture_end(struct device_stream *s, struct device_region *r, struct err *err);
+int cuda_replay(struct device_region *r, struct device_stream *s, struct err *err);
+void cuda_region_destroy(struct device_region *r);
 
 /* cuda_launch.c: device->backend's launch. The workspace is made with the first instruction or
- * recording: streams that only copy or carry collectives need none. */
+ * capture: streams that only copy or carry collectives need none. */
 int cuda_open_workspace(struct device_stream *s, struct err *err);
-/* What a recording has put together or held back goes to the stream (cuda_multi.h, cuda_pair.h). */
+/* What capturing has put together or held back goes to the stream (cuda_multi.h, cuda_pair.h). */
 int cuda_launch_rest(struct device_stream *s, struct err *err);
 int cuda_launch(struct device_stream *s, enum opcode code, const union instr_n *n,
                 const union instr_src *in, const union instr_dst *out,

@@ -93,11 +93,18 @@ static int find_sequence(const struct data *d, enum data_split split, int64_t sa
     return indexed_find(set, d->part[split].first + number, run, err);
 }
 
-/* Positions [first, first+count) of a sample's input or target, `behind` beyond its end. Sets *length
- * to what there is of it within the model's sequence. */
+/* Positions [first, first+count) of a sample's input or target, `behind` beyond its end. */
+struct places {
+    bool target;
+    int64_t first, count;
+    int32_t behind;
+};
+
+/* Sets *length to what there is of the input or target within the model's sequence. */
 static int read_sequence(const struct data *d, enum data_split split, int64_t sample,
-                         bool target, int64_t first, int64_t count, int32_t behind,
-                         int32_t *out, int64_t *length, struct err *err) {
+                         const struct places *p, int32_t *out, int64_t *length,
+                         struct err *err) {
+    const bool target = p->target;
     int64_t seq = target ? d->spec.target_seq : d->spec.seq;
     const struct store *store = d->part[split].store;
     struct token_run run;
@@ -109,30 +116,30 @@ static int read_sequence(const struct data *d, enum data_split split, int64_t sa
             return -1;
         *length = shorter(run.length, seq);
     }
-    int64_t there = shorter(count, *length - first);
-    for (int64_t i = there > 0 ? there : 0; i < count; i++)
-        out[i] = behind;
+    int64_t there = shorter(p->count, *length - p->first);
+    for (int64_t i = there > 0 ? there : 0; i < p->count; i++)
+        out[i] = p->behind;
     if (there <= 0)
         return 0;
     if (!d->spans.window)
         return token_file_read(target ? &store->targets.tokens : &store->inputs.tokens,
-                               run.first + first, there, out, err);
+                               run.first + p->first, there, out, err);
     struct corrupted c = {d, split, sample};
-    return spans_read(&d->spans, spans_key(d, split, sample), target, first, there,
-                      read_corrupted, &c, out, err);
+    const struct spans_part part = {spans_key(d, split, sample), target, p->first, there};
+    return spans_read(&d->spans, &part, read_corrupted, &c, out, err);
 }
 
 int data_input(const struct data *data, enum data_split split, int64_t sample,
                int64_t first, int64_t count, int32_t *input, struct err *err) {
     int64_t length;
-    return read_sequence(data, split, sample, false, first, count,
-                         (int32_t)data->spec.ids.pad, input, &length, err);
+    const struct places p = {false, first, count, (int32_t)data->spec.ids.pad};
+    return read_sequence(data, split, sample, &p, input, &length, err);
 }
 
 int data_input_length(const struct data *data, enum data_split split, int64_t sample,
                       int32_t *length, struct err *err) {
     int64_t n;
-    if (read_sequence(data, split, sample, false, 0, 0, 0, NULL, &n, err) < 0)
+    if (read_sequence(data, split, sample, &(struct places){0}, NULL, &n, err) < 0)
         return -1;
     *length = (int32_t)n;
     return 0;
@@ -144,13 +151,14 @@ int data_target(const struct data *data, enum data_split split, int64_t sample,
     int64_t length;
     const struct data_ids *ids = &data->spec.ids;
     if (!shifted)
-        return read_sequence(data, split, sample, true, first, count, DATA_IGNORED, target,
+        return read_sequence(data, split, sample,
+                             &(struct places){true, first, count, DATA_IGNORED}, target,
                              &length, err);
     int64_t before = first == 0 && count > 0; /* no token stands before the first */
     if (before)
         target[0] = (int32_t)ids->start;
-    return read_sequence(data, split, sample, true, first + before - 1, count - before,
-                         (int32_t)ids->pad, target + before, &length, err);
+    const struct places p = {true, first + before - 1, count - before, (int32_t)ids->pad};
+    return read_sequence(data, split, sample, &p, target + before, &length, err);
 }
 
 /* ---- images -------------------------------------------------------------------------- */

@@ -85,19 +85,22 @@ static int put_run(struct sink *k, int64_t from, int64_t n, struct err *err) {
                    : 0;
 }
 
-int spans_read(const struct spans *s, uint64_t key, bool target, int64_t first,
-               int64_t count, spans_reader read, const void *ctx, int32_t *out,
-               struct err *err) {
-    struct sink k = {
-        .first = first, .end = first + count, .out = out, .read = read, .ctx = ctx};
+int spans_read(const struct spans *s, const struct spans_part *part, spans_reader read,
+               const void *ctx, int32_t *out, struct err *err) {
+    struct sink k = {.first = part->first,
+                     .end = part->first + part->count,
+                     .out = out,
+                     .read = read,
+                     .ctx = ctx};
+    const uint64_t key = part->key;
     struct parts noise = {{rng_bits(key, 0, 0), 0}, s->noise - 1, s->spans - 1};
     struct parts rest = {{rng_bits(key, 1, 0), 0}, s->window - s->noise - 1, s->spans - 1};
     for (int64_t i = 0, at = 0; i < s->spans && k.at < k.end; i++) {
         int64_t kept = next_part(&rest), lost = next_part(&noise);
-        if (!target && put_run(&k, at, kept, err) < 0)
+        if (!part->target && put_run(&k, at, kept, err) < 0)
             return -1;
         put_id(&k, s->sentinel - i);
-        if (target && put_run(&k, at + kept, lost, err) < 0)
+        if (part->target && put_run(&k, at + kept, lost, err) < 0)
             return -1;
         at += kept + lost;
     }

@@ -40,11 +40,16 @@ int spans_init(struct spans *s, int64_t seq, double density, double mean, int64_
 typedef int (*spans_reader)(const void *ctx, int64_t first, int64_t count, int32_t *out,
                             struct err *err);
 
-/* Writes positions [first, first+count) of the input or of the target, as far as there are such, of
- * the sample whose random numbers `key` names. Costs O(window) steps. Returns 0, or what the reader
- * returned. */
-int spans_read(const struct spans *s, uint64_t key, bool target, int64_t first,
-               int64_t count, spans_reader read, const void *ctx, int32_t *out,
-               struct err *err);
+/* Positions [first, first+count) of the input or of the target of a sample. */
+struct spans_part {
+    uint64_t key; /* names its random numbers */
+    bool target;
+    int64_t first, count;
+};
+
+/* Writes the part, as far as there is such, of tokens that `read` reads. Costs O(window) steps. Returns
+ * 0, or what the reader returned. */
+int spans_read(const struct spans *s, const struct spans_part *part, spans_reader read,
+               const void *ctx, int32_t *out, struct err *err);
 
 #endif

@@ -106,7 +106,8 @@ CPU_FUNCTION(attention_more_bwd) {
 }
 
 CPU_FUNCTION(rotary) {
-    kernel_rotary(n->batch, n->seq, n->heads, n->dim, a->first, a->base, n->back != 0,
+    kernel_rotary(&(struct kernel_rotary){n->batch, n->seq, n->heads, n->dim, a->first,
+                                          a->base, n->back != 0},
                   in->x, out->y);
 }
 

@@ -120,31 +120,31 @@ int device_launch(struct device_stream *s, enum opcode code, const union instr_n
     return s->device->backend->launch(s, code, n, in, out, args, err);
 }
 
-/* ---- recordings --------------------------------------------------------------------------- */
+/* ---- captured regions --------------------------------------------------------------------------- */
 
-bool device_can_record(const struct device *dev) {
-    return dev->backend->record_begin != NULL;
+bool device_can_capture(const struct device *dev) {
+    return dev->backend->capture_begin != NULL;
 }
 
-int device_record_begin(struct device_stream *s, struct err *err) {
-    return s->device->backend->record_begin(s, err);
+int device_capture_begin(struct device_stream *s, struct err *err) {
+    return s->device->backend->capture_begin(s, err);
 }
 
-struct device_recording *device_record_end(struct device_stream *s, struct err *err) {
-    struct device_recording *r = mem_alloc(sizeof *r);
+struct device_region *device_capture_end(struct device_stream *s, struct err *err) {
+    struct device_region *r = mem_alloc(sizeof *r);
     r->device = s->device;
-    if (s->device->backend->record_end(s, r, err) == 0)
+    if (s->device->backend->capture_end(s, r, err) == 0)
         return r;
-    device_recording_destroy(r);
+    device_region_destroy(r);
     return NULL;
 }
 
-int device_replay(struct device_recording *r, struct device_stream *s, struct err *err) {
+int device_replay(struct device_region *r, struct device_stream *s, struct err *err) {
     return s->device->backend->replay(r, s, err);
 }
 
-void device_recording_destroy(struct device_recording *r) {
+void device_region_destroy(struct device_region *r) {
     if (r)
-        r->device->backend->recording_destroy(r);
+        r->device->backend->region_destroy(r);
     free(r);
 }

@@ -25,7 +25,7 @@
 struct device;
 struct device_stream;
 struct device_event;
-struct device_recording;
+struct device_region;
 struct device_backend; /* device_backend.h */
 
 extern const struct device_backend device_backend_cpu;
@@ -35,7 +35,7 @@ extern const struct device_backend device_backend_cpu;
 struct device *device_create(const struct device_backend *backend, int index, int threads,
                              struct err *err);
 void device_destroy(
-    struct device *dev); /* after its streams, events, recordings and memory */
+    struct device *dev); /* after its streams, events, captured regions and memory */
 
 /* Is its memory the host's? Then its operands may also lie in memory of the caller's. */
 bool device_is_host(const struct device *dev);
@@ -131,12 +131,12 @@ int device_launch(struct device_stream *s, enum opcode code, const union instr_n
                   const union instr_src *in, const union instr_dst *out,
                   const struct device_args *args, struct err *err);
 
-/* Recordings: what is given to the stream between begin and end (launches) is kept
+/* Captured regions: what is given to the stream between begin and end (launches) is kept
  * instead of done, and can be replayed as a whole, as often as wanted, on the same addresses. */
-bool device_can_record(const struct device *dev);
-int device_record_begin(struct device_stream *s, struct err *err);
-struct device_recording *device_record_end(struct device_stream *s, struct err *err);
-int device_replay(struct device_recording *r, struct device_stream *s, struct err *err);
-void device_recording_destroy(struct device_recording *r);
+bool device_can_capture(const struct device *dev);
+int device_capture_begin(struct device_stream *s, struct err *err);
+struct device_region *device_capture_end(struct device_stream *s, struct err *err);
+int device_replay(struct device_region *r, struct device_stream *s, struct err *err);
+void device_region_destroy(struct device_region *r);
 
 #endif

@@ -2,7 +2,7 @@
  *
  * A backend is a `const struct device_backend` that whoever creates a device names
  * (exec_options.device). Each function does what its namesake in device.h promises; it finds what
- * it keeps of a device, stream, event or recording in `state`. cpu.c is the shortest example.
+ * it keeps of a device, stream, event or captured region in `state`. cpu.c is the shortest example.
  */
 #ifndef WEFT_DEVICE_BACKEND_H
 #define WEFT_DEVICE_BACKEND_H
@@ -24,7 +24,7 @@ struct device_event {
     struct device *device;
     void *state;
 };
-struct device_recording {
+struct device_region {
     struct device *device;
     void *state;
 };
@@ -61,10 +61,10 @@ struct device_backend {
                   const struct device_args *args, struct err *err);
 
     /* All four, or none where the backend cannot record. */
-    int (*record_begin)(struct device_stream *s, struct err *err);
-    int (*record_end)(struct device_stream *s, struct device_recording *r, struct err *err);
-    int (*replay)(struct device_recording *r, struct device_stream *s, struct err *err);
-    void (*recording_destroy)(struct device_recording *r);
+    int (*capture_begin)(struct device_stream *s, struct err *err);
+    int (*capture_end)(struct device_stream *s, struct device_region *r, struct err *err);
+    int (*replay)(struct device_region *r, struct device_stream *s, struct err *err);
+    void (*region_destroy)(struct device_region *r);
 };
 
 #endif

@@ -43,6 +43,14 @@ enum kernel_pass { KERNEL_FORWARD, KERNEL_DATA, KERNEL_WEIGHTS };
 /* Bytes of workspace that its three passes take at most (one at a time). */
 int64_t kernel_conv_bytes(const struct kernel_conv *s, enum dtype type);
 
+/* Rotary positions of x[batch, seq, heads, dim], which begins at position `origin`; back: the other way
+ * round, for gradients. */
+struct kernel_rotary {
+    int64_t batch, seq, heads, dim, origin;
+    float base;
+    bool back;
+};
+
 /* y[batch, oh, ow, c] = the largest number of each window of x[batch, ih, iw, c];
  * backward the first that is as large gets dy. */
 struct kernel_pool {

@@ -112,8 +112,9 @@ static void forward_tile(const struct task *w, int rows, int64_t q0, int64_t k0,
     if (seen <= 0)
         return;
     for (int64_t c = 0; c < seen; c += TILE_COLS)
-        kernel_tile(rows, (int)(seen - c < TILE_COLS ? seen - c : TILE_COLS), dim, q, pad,
-                    1, kt + c * dim, TILE_COLS, w->s + c, K_BLOCK, false);
+        kernel_tile(&(struct tile_product){
+            rows, (int)(seen - c < TILE_COLS ? seen - c : TILE_COLS), dim, q, pad, 1,
+            kt + c * dim, TILE_COLS, w->s + c, K_BLOCK, false});
     for (int r = 0; w->positions && r < rows; r++)
         for (int64_t c = 0; c < seen; c += VL)
             v_store(w->s + r * K_BLOCK + c,
@@ -124,8 +125,9 @@ static void forward_tile(const struct task *w, int rows, int64_t q0, int64_t k0,
                     sum + r * VL, o + r * pad, pad);
     }
     for (int64_t e = 0; e < pad; e += TILE_COLS)
-        kernel_tile(rows, (int)(pad - e < TILE_COLS ? pad - e : TILE_COLS), seen, w->s,
-                    K_BLOCK, 1, v + e, pad, o + e, pad, true);
+        kernel_tile(
+            &(struct tile_product){rows, (int)(pad - e < TILE_COLS ? pad - e : TILE_COLS),
+                                   seen, w->s, K_BLOCK, 1, v + e, pad, o + e, pad, true});
 }
 
 /* The block of queries at positions q0..q1-1 against the packed keys k0..k1-1. */

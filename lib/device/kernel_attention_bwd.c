@@ -138,10 +138,12 @@ static void query_tile(const struct task *w, int rows, int64_t r, int64_t q0, in
     if (seen <= 0)
         return;
     for (int64_t c = 0; c < seen; c += TILE_COLS) {
-        kernel_tile(rows, tile_cols(seen - c), dim, w->q + r * pad, pad, 1, w->kt + c * dim,
-                    TILE_COLS, p + c, w->k_block, false);
-        kernel_tile(rows, tile_cols(seen - c), dim, w->dout + r * pad, pad, 1,
-                    w->vt + c * dim, TILE_COLS, ds + c, w->k_block, false);
+        kernel_tile(&(struct tile_product){rows, tile_cols(seen - c), dim, w->q + r * pad,
+                                           pad, 1, w->kt + c * dim, TILE_COLS, p + c,
+                                           w->k_block, false});
+        kernel_tile(&(struct tile_product){rows, tile_cols(seen - c), dim,
+                                           w->dout + r * pad, pad, 1, w->vt + c * dim,
+                                           TILE_COLS, ds + c, w->k_block, false});
     }
     /* Tiles of keys begin anywhere: they read up to five columns past a query's last key.
      */
@@ -157,8 +159,9 @@ static void query_tile(const struct task *w, int rows, int64_t r, int64_t q0, in
     for (int i = 0; w->positions && i < rows; i++)
         add_vectors(w->ddiagonal + at - i, ds + i * w->k_block, seen);
     for (int64_t e = 0; w->want_q && e < pad; e += TILE_COLS)
-        kernel_tile(rows, tile_cols(pad - e), seen, ds, w->k_block, 1, w->k + e, pad,
-                    w->dq + r * pad + e, pad, true);
+        kernel_tile(&(struct tile_product){rows, tile_cols(pad - e), seen, ds, w->k_block,
+                                           1, w->k + e, pad, w->dq + r * pad + e, pad,
+                                           true});
 }
 
 /* dV += P^T dO and dK += dS^T Q of the block at position q0, from the first query that sees each
@@ -172,12 +175,12 @@ static void key_tiles(const struct task *w, int64_t q0, int64_t queries, int64_t
         if (r >= queries)
             return;
         for (int64_t e = 0; e < pad; e += TILE_COLS) {
-            kernel_tile(rows, tile_cols(pad - e), queries - r, w->p + r * w->k_block + c, 1,
-                        w->k_block, w->dout + r * pad + e, pad, w->dv + c * pad + e, pad,
-                        true);
-            kernel_tile(rows, tile_cols(pad - e), queries - r, w->ds + r * w->k_block + c,
-                        1, w->k_block, w->q + r * pad + e, pad, w->dk + c * pad + e, pad,
-                        true);
+            kernel_tile(&(struct tile_product){
+                rows, tile_cols(pad - e), queries - r, w->p + r * w->k_block + c, 1,
+                w->k_block, w->dout + r * pad + e, pad, w->dv + c * pad + e, pad, true});
+            kernel_tile(&(struct tile_product){
+                rows, tile_cols(pad - e), queries - r, w->ds + r * w->k_block + c, 1,
+                w->k_block, w->q + r * pad + e, pad, w->dk + c * pad + e, pad, true});
         }
     }
 }

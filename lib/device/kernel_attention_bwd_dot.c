@@ -190,9 +190,10 @@ static void block_pair(const struct task *w, int64_t q0, int64_t queries, int64_
                        int64_t n, int64_t seen) {
     const int64_t pad = w->pad;
     float *dv = w->dv + k0 * pad, *dk = w->dk + k0 * pad;
-    kernel_dot(n, queries, pad, w->k + k0 * pad, pad, w->qt, Q_BLOCK, w->s, Q_BLOCK, false);
-    kernel_dot(n, queries, pad, w->v + k0 * pad, pad, w->dout_t, Q_BLOCK, w->dp, Q_BLOCK,
-               false);
+    kernel_dot(&(struct dot_product){n, queries, pad, w->k + k0 * pad, pad, w->qt, Q_BLOCK,
+                                     w->s, Q_BLOCK, false});
+    kernel_dot(&(struct dot_product){n, queries, pad, w->v + k0 * pad, pad, w->dout_t,
+                                     Q_BLOCK, w->dp, Q_BLOCK, false});
     const int64_t farthest = k0 + n - 1 - q0, distances = n + queries - 1;
     if (w->positions) {
         position_diagonal(w->positions, w->near, farthest, -1, distances, w->diagonal);
@@ -206,10 +207,12 @@ static void block_pair(const struct task *w, int64_t q0, int64_t queries, int64_
     }
     if (w->positions)
         position_collect(w->positions, w->ddiagonal, farthest, -1, distances, w->dnear);
-    kernel_dot(n, pad, queries, w->p, Q_BLOCK, w->dout, pad, dv, pad, true);
-    kernel_dot(n, pad, queries, w->ds, Q_BLOCK, w->q, pad, dk, pad, true);
-    kernel_dot(pad, queries, n, w->kt + k0, w->keys, w->ds_pairs, Q_BLOCK, w->dqt, Q_BLOCK,
-               true);
+    kernel_dot(
+        &(struct dot_product){n, pad, queries, w->p, Q_BLOCK, w->dout, pad, dv, pad, true});
+    kernel_dot(
+        &(struct dot_product){n, pad, queries, w->ds, Q_BLOCK, w->q, pad, dk, pad, true});
+    kernel_dot(&(struct dot_product){pad, queries, n, w->kt + k0, w->keys, w->ds_pairs,
+                                     Q_BLOCK, w->dqt, Q_BLOCK, true});
 }
 
 /* dq = scale dQ, from its transpose. */

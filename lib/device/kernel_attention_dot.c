@@ -120,8 +120,8 @@ static void forward_block(const struct task *w, int64_t q0, int64_t q1, int64_t 
         const int64_t wide = kernel_dot_pad(keys);
         if (keys <= 0)
             return;
-        kernel_dot(all, wide, pad, w->q, pad, w->kt + (k - k0), w->keys_most, w->s, K_BLOCK,
-                   false);
+        kernel_dot(&(struct dot_product){all, wide, pad, w->q, pad, w->kt + (k - k0),
+                                         w->keys_most, w->s, K_BLOCK, false});
         if (w->positions)
             position_diagonal(w->positions, w->near, k - (q1 - 1), 1, keys + rows - 1,
                               w->diagonal);
@@ -133,8 +133,8 @@ static void forward_block(const struct task *w, int64_t q0, int64_t q1, int64_t 
             softmax_row(s, w->p + r * K_BLOCK, w->positions ? 1 : factor, own > 0 ? own : 0,
                         wide, max + r, sum + r * VL, w->o + r * pad, pad);
         }
-        kernel_dot(all, pad, wide, w->p, K_BLOCK, w->v + (k - k0) / 2 * pad, pad, w->o, pad,
-                   true);
+        kernel_dot(&(struct dot_product){all, pad, wide, w->p, K_BLOCK,
+                                         w->v + (k - k0) / 2 * pad, pad, w->o, pad, true});
     }
 }
 

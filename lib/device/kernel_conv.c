@@ -71,8 +71,9 @@ void kernel_conv(const struct kernel_conv *s, const T *x, const T *w, T *y) {
 }
 
 /* sum += what tap (r, t) says of an input place h, w: the window that has it there, if any. */
-static void data_tap(const struct kernel_conv *s, int64_t b, int64_t h, int64_t w,
-                     int64_t r, int64_t t, const T *dy, const T *weights, float *sum) {
+static void data_tap(const struct kernel_conv *s, int64_t place, int64_t r, int64_t t,
+                     const T *dy, const T *weights, float *sum) {
+    const int64_t b = place / (s->ih * s->iw), h = place / s->iw % s->ih, w = place % s->iw;
     const int64_t oh = h + s->ph - r, ow = w + s->pw - t;
     if (oh < 0 || ow < 0 || oh % s->stride || ow % s->stride || oh / s->stride >= s->oh ||
         ow / s->stride >= s->ow)
@@ -88,8 +89,7 @@ static void data_place(const struct kernel_conv *s, int64_t place, const T *dy, 
     memset(sum, 0, sizeof *sum * (size_t)s->cin);
     for (int64_t r = 0; r < s->kh; r++)
         for (int64_t t = 0; t < s->kw; t++)
-            data_tap(s, place / (s->ih * s->iw), place / s->iw % s->ih, place % s->iw, r, t,
-                     dy, w, sum);
+            data_tap(s, place, r, t, dy, w, sum);
     for (int64_t c = 0; c < s->cin; c++)
         put(dx + place * s->cin + c, sum[c]);
 }

@@ -39,11 +39,11 @@ static void vectors(int64_t k, const bf16 *a, int64_t lda, const uint32_t *b, in
             _mm512_storeu_ps(c + i * ldc + j * VL, sum[i][j]);
 }
 
-static void dot_vectors(int64_t m, int64_t n, int64_t k, const bf16 *a, int64_t lda,
-                        const uint32_t *b, int64_t ldb, float *c, int64_t ldc, bool add) {
-    for (int64_t j = 0; j < n; j += VECS * VL)
-        for (int64_t i = 0; i < m; i += ROWS)
-            vectors(k, a + i * lda, lda, b + j, ldb, c + i * ldc + j, ldc, add);
+static void dot_vectors(const struct dot_product *p) {
+    for (int64_t j = 0; j < p->n; j += VECS * VL)
+        for (int64_t i = 0; i < p->m; i += ROWS)
+            vectors(p->k, p->a + i * p->lda, p->lda, p->b + j, p->ldb,
+                    p->c + i * p->ldc + j, p->ldc, p->add);
 }
 
 bool kernel_dot_known(void) {
@@ -56,10 +56,8 @@ bool kernel_dot_known(void) {
     return false;
 }
 
-static void dot_vectors(int64_t m, int64_t n, int64_t k, const bf16 *a, int64_t lda,
-                        const uint32_t *b, int64_t ldb, float *c, int64_t ldc, bool add) {
-    (void)m, (void)n, (void)k, (void)a, (void)lda, (void)b, (void)ldb, (void)c, (void)ldc;
-    (void)add;
+static void dot_vectors(const struct dot_product *p) {
+    (void)p;
 }
 
 #endif
@@ -121,15 +119,15 @@ static void tiles(int64_t k, const bf16 *a, int64_t lda, const uint32_t *b, int6
     _tile_stored(3, c + 16 * ldc + 16, step_c);
 }
 
-void kernel_dot(int64_t m, int64_t n, int64_t k, const bf16 *a, int64_t lda,
-                const uint32_t *b, int64_t ldb, float *c, int64_t ldc, bool add) {
+void kernel_dot(const struct dot_product *p) {
     if (!kernel_blas_tiles()) {
-        dot_vectors(m, n, k, a, lda, b, ldb, c, ldc, add);
+        dot_vectors(p);
         return;
     }
-    for (int64_t i = 0; i < m; i += DOT)
-        for (int64_t j = 0; j < n; j += DOT)
-            tiles(k, a + i * lda, lda, b + j, ldb, c + i * ldc + j, ldc, add);
+    for (int64_t i = 0; i < p->m; i += DOT)
+        for (int64_t j = 0; j < p->n; j += DOT)
+            tiles(p->k, p->a + i * p->lda, p->lda, p->b + j, p->ldb, p->c + i * p->ldc + j,
+                  p->ldc, p->add);
 }
 
 #else
@@ -140,9 +138,8 @@ void kernel_dot_open(void) {
 void kernel_dot_close(void) {
 }
 
-void kernel_dot(int64_t m, int64_t n, int64_t k, const bf16 *a, int64_t lda,
-                const uint32_t *b, int64_t ldb, float *c, int64_t ldc, bool add) {
-    dot_vectors(m, n, k, a, lda, b, ldb, c, ldc, add);
+void kernel_dot(const struct dot_product *p) {
+    dot_vectors(p);
 }
 
 #endif

@@ -9,7 +9,7 @@
  *     static uint32_t keys[128 / 2 * 64];
  *     static float scores[32 * 64];
  *     kernel_dot_open();
- *     kernel_dot(32, 64, 128, q, 128, keys, 64, scores, 64, false);
+ *     kernel_dot(&(struct dot_product){32, 64, 128, q, 128, keys, 64, scores, 64, false});
  *     kernel_dot_close();
  */
 #ifndef WEFT_KERNEL_DOT_H
@@ -30,8 +30,17 @@ void kernel_dot_open(void);
 void kernel_dot_close(void);
 
 /* C[m, n] = (add ? C : 0) + A[m, k] B[k, n]: lda in elements of A, ldb in words, ldc in floats. */
-void kernel_dot(int64_t m, int64_t n, int64_t k, const bf16 *a, int64_t lda,
-                const uint32_t *b, int64_t ldb, float *c, int64_t ldc, bool add);
+struct dot_product {
+    int64_t m, n, k;
+    const bf16 *a;
+    int64_t lda;
+    const uint32_t *b;
+    int64_t ldb;
+    float *c;
+    int64_t ldc;
+    bool add;
+};
+void kernel_dot(const struct dot_product *p);
 
 /* dst[pad(rows), pad(dim)] = src[rows, dim], zeros in the padding. */
 void kernel_dot_rows(int64_t rows, int64_t dim, const bf16 *src, int64_t src_stride,

@@ -27,16 +27,17 @@ void kernel_embedding(int64_t rows, int64_t vocab, int64_t n, const int32_t *id,
         gather_rows(end - first, vocab, n, id + first, first_id, table, out + first * n));
 }
 
-static void scatter_columns(int64_t rows, int64_t vocab, int64_t n, const int32_t *id,
-                            int64_t first_id, const T *dout, float *dtable, int64_t lo,
-                            int64_t hi) {
+/* The first `columns` of n that a row has. */
+static void scatter_columns(int64_t rows, int64_t vocab, int64_t n, int64_t columns,
+                            const int32_t *id, int64_t first_id, const T *dout,
+                            float *dtable) {
     for (int64_t i = 0; i < rows; i++) {
         int64_t at = id[i] - first_id;
         if (at < 0 || at >= vocab)
             continue;
         float *dst = dtable + at * n;
         const T *src = dout + i * n;
-        for (int64_t j = lo; j < hi; j++)
+        for (int64_t j = 0; j < columns; j++)
             dst[j] += get(src + j);
     }
 }
@@ -44,5 +45,6 @@ static void scatter_columns(int64_t rows, int64_t vocab, int64_t n, const int32_
 void kernel_embedding_dw(int64_t rows, int64_t vocab, int64_t n, const int32_t *id,
                          int64_t first_id, const T *dout, float *dtable) {
     KERNEL_SPLIT(n, 16, rows * n,
-                 scatter_columns(rows, vocab, n, id, first_id, dout, dtable, first, end));
+                 scatter_columns(rows, vocab, n, end - first, id, first_id, dout + first,
+                                 dtable + first));
 }

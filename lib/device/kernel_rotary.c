@@ -46,14 +46,13 @@ VEC void turn_head(const struct turn *t, int64_t pairs, const T *x, T *y) {
     }
 }
 
-/* Positions first..end-1 of all samples; x[batch, seq, heads, dim] begins at position `origin`. */
-static void turn_range(int64_t batch, int64_t seq, int64_t heads, int64_t dim,
-                       int64_t origin, int64_t first, int64_t end, float base, bool back,
+/* Positions first..end-1 of all samples. */
+static void turn_range(const struct kernel_rotary *r, int64_t first, int64_t end,
                        const T *x, T *y) {
-    const int64_t pairs = dim / 2;
+    const int64_t dim = r->dim, pairs = dim / 2;
     struct turn t;
     for (int64_t i = 0; i < pairs; i++) {
-        t.frequency[i] = pow((double)base, -2.0 * (double)i / (double)dim);
+        t.frequency[i] = pow((double)r->base, -2.0 * (double)i / (double)dim);
         t.step_cos[i] = cos(t.frequency[i]);
         t.step_sin[i] = sin(t.frequency[i]);
     }
@@ -68,20 +67,19 @@ static void turn_range(int64_t batch, int64_t seq, int64_t heads, int64_t dim,
             continue;
         for (int64_t i = 0; i < pairs; i++) {
             t.c[i] = (float)t.cos[i];
-            t.s[i] = (float)(back ? -t.sin[i] : t.sin[i]);
+            t.s[i] = (float)(r->back ? -t.sin[i] : t.sin[i]);
         }
-        for (int64_t b = 0; b < batch; b++) {
-            const int64_t at = (b * seq + p - origin) * heads * dim;
-            for (int64_t h = 0; h < heads; h++)
+        for (int64_t b = 0; b < r->batch; b++) {
+            const int64_t at = (b * r->seq + p - r->origin) * r->heads * dim;
+            for (int64_t h = 0; h < r->heads; h++)
                 turn_head(&t, pairs, x + at + h * dim, y + at + h * dim);
         }
     }
 }
 
-void kernel_rotary(int64_t batch, int64_t seq, int64_t heads, int64_t dim, int64_t origin,
-                   float base, bool back, const T *x, T *y) {
-    assert(dim % 2 == 0 && dim <= 2 * MAX_PAIRS && "pairs of a head that fit the table");
-    KERNEL_SPLIT(seq, 1, batch * seq * heads * dim,
-                 turn_range(batch, seq, heads, dim, origin, origin + first, origin + end,
-                            base, back, x, y));
+void kernel_rotary(const struct kernel_rotary *r, const T *x, T *y) {
+    assert(r->dim % 2 == 0 && r->dim <= 2 * MAX_PAIRS &&
+           "pairs of a head that fit the table");
+    KERNEL_SPLIT(r->seq, 1, r->batch * r->seq * r->heads * r->dim,
+                 turn_range(r, r->origin + first, r->origin + end, x, y));
 }

@@ -10,15 +10,17 @@
 enum { TILE_VECS = TILE_COLS / VL };
 
 /* rows and vecs are constants where it is inlined: all sums stay in registers. */
-VEC void tile(const int rows, const int vecs, int64_t k, const float *a, int64_t a_row,
-              int64_t a_step, const float *b, int64_t ldb, float *c, int64_t ldc,
-              bool add) {
+VEC void tile(const int rows, const int vecs, const struct tile_product *p) {
+    const int64_t k = p->k, a_row = p->a_row, a_step = p->a_step, ldb = p->ldb;
+    const int64_t ldc = p->ldc;
+    const float *a = p->a, *b = p->b;
+    float *c = p->c;
     vf sum[TILE_ROWS][TILE_VECS];
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 8
         for (int j = 0; j < vecs; j++)
-            sum[i][j] = add ? v_load(c + i * ldc + j * VL) : v_set(0);
+            sum[i][j] = p->add ? v_load(c + i * ldc + j * VL) : v_set(0);
     for (int64_t l = 0; l < k; l++, a += a_step, b += ldb) {
         vf row[TILE_VECS];
 #pragma GCC unroll 8
@@ -40,12 +42,9 @@ VEC void tile(const int rows, const int vecs, int64_t k, const float *a, int64_t
 }
 
 /* One copy for each (rows, vecs). */
-#define ARGS                                                                               \
-    int64_t k, const float *a, int64_t a_row, int64_t a_step, const float *b, int64_t ldb, \
-        float *c, int64_t ldc, bool add
 #define COPY(R, V)                                                                         \
-    static void tile_##R##x##V(ARGS) {                                                     \
-        tile(R, V, k, a, a_row, a_step, b, ldb, c, ldc, add);                              \
+    static void tile_##R##x##V(const struct tile_product *p) {                             \
+        tile(R, V, p);                                                                     \
     }
 #define COPIES(V) COPY(1, V) COPY(2, V) COPY(3, V) COPY(4, V) COPY(5, V) COPY(6, V)
 #define NAMES(V)                                                                           \
@@ -58,7 +57,7 @@ COPIES(3)
 COPIES(4)
 #endif
 
-static void (*const copies[TILE_VECS][TILE_ROWS])(ARGS) = {
+static void (*const copies[TILE_VECS][TILE_ROWS])(const struct tile_product *) = {
     NAMES(1),
 #if defined(__AVX512F__)
     NAMES(2),
@@ -67,8 +66,6 @@ static void (*const copies[TILE_VECS][TILE_ROWS])(ARGS) = {
 #endif
 };
 
-void kernel_tile(int rows, int cols, int64_t k, const float *a, int64_t a_row,
-                 int64_t a_step, const float *b, int64_t ldb, float *c, int64_t ldc,
-                 bool add) {
-    copies[(cols - 1) / VL][rows - 1](k, a, a_row, a_step, b, ldb, c, ldc, add);
+void kernel_tile(const struct tile_product *p) {
+    copies[(p->cols - 1) / VL][p->rows - 1](p);
 }

@@ -24,9 +24,18 @@ enum { TILE_ROWS = 6, TILE_COLS = 16 };
 /* C[rows, cols] = (add ? C : 0) + A[rows, k] B[k, cols]. Element (i, l) of A stands at
  * a[i * a_row + l * a_step]. rows <= TILE_ROWS; cols <= TILE_COLS, rounded up to whole
  * vectors of 16. */
-void kernel_tile(int rows, int cols, int64_t k, const float *a, int64_t a_row,
-                 int64_t a_step, const float *b, int64_t ldb, float *c, int64_t ldc,
-                 bool add);
+struct tile_product {
+    int rows, cols;
+    int64_t k;
+    const float *a;
+    int64_t a_row, a_step;
+    const float *b;
+    int64_t ldb;
+    float *c;
+    int64_t ldc;
+    bool add;
+};
+void kernel_tile(const struct tile_product *p);
 
 /* Columns of a packed row: dim rounded up to whole vectors. */
 static inline int64_t kernel_tile_pad(int64_t dim) {

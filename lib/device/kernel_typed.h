@@ -108,8 +108,7 @@ void kernel_attention_bwd(const struct kernel_attention *t, const T *q, const T 
 /* Rotary positions (Su et al., RoFormer, 2021): in every x[b, s, h, :] the pair (i, i + dim/2) turns
  * by the angle (origin + s) base^(-2i/dim), or back by it. y may be x; dim is even and at most
  * 1024. */
-void kernel_rotary(int64_t batch, int64_t seq, int64_t heads, int64_t dim, int64_t origin,
-                   float base, bool back, const T *x, T *y);
+void kernel_rotary(const struct kernel_rotary *r, const T *x, T *y);
 
 /* Cross-entropy of logits[rows, n] against target[rows]; this rank holds the vocabulary
  * first..first+n-1. Targets below 0, and those that are `ignore`, do not count. lse[rows] is kept.

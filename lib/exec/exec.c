@@ -160,11 +160,11 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
                               .loss_scale = x->loss_scale > 0 ? (float)x->loss_scale : 1,
                               .updates = x->step - x->skipped + 1,
                               .seed = x->opt.seed};
-    int rc = exec_record_ahead(x, err);
+    int rc = exec_capture_all(x, err);
     if (rc == 0)
         rc = exec_set_scalars(x, err);
     if (rc == 0)
-        rc = exec_ahead_begin(x->ahead, DATA_TRAIN, x->sample, 1, err);
+        rc = exec_prefetch_begin(x->prefetch, DATA_TRAIN, x->sample, 1, err);
     if (rc == 0)
         rc = exec_count(x, 1, err);
     for (int64_t i = 0; i < n && rc == 0; i++)
@@ -194,11 +194,11 @@ int exec_validate(struct exec *x, int64_t batches,
     const struct plan *p = x->g->plan;
     int64_t n = schedule_actions(&x->schedule), sample = x->sample;
     x->now = (struct scalars){.seed = x->opt.seed, .evaluating = 1};
-    int rc = exec_record_ahead(x, err);
+    int rc = exec_capture_all(x, err);
     if (rc == 0)
         rc = exec_set_scalars(x, err);
     if (rc == 0)
-        rc = exec_ahead_begin(x->ahead, DATA_VALID, 0, batches, err);
+        rc = exec_prefetch_begin(x->prefetch, DATA_VALID, 0, batches, err);
     if (rc == 0)
         rc = exec_count(x, batches, err);
     for (int64_t b = 0; b < batches && rc == 0; b++) {

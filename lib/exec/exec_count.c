@@ -34,7 +34,7 @@ int exec_count(struct exec *x, int64_t batches, struct err *err) {
     bool shared = false;
     for (int k = 0; k < x->n_losses; k++)
         shared |= x->losses[k].targets >= 0;
-    if (shared && exec_ahead_counts(x->ahead, counts, err) < 0)
+    if (shared && exec_prefetch_counts(x->prefetch, counts, err) < 0)
         return -1;
     if (shared && comm_sum_double(comm_world(x->comm), counts, x->n_losses, err) < 0)
         return -1;

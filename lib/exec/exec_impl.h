@@ -54,11 +54,11 @@ struct exec_instr {
     struct comm_group *group;
     struct box box;            /* of input */
     struct halo_piece *pieces; /* of halo_*: one per member of the group */
-    /* Where the device can record: so many instructions from here on are replayed as one. */
-    int stretch;
-    /* [chunk->rhythm + 1] by exec_recording */
-    struct device_recording **recorded;
-    /* One of them is, so that the first micro-batch has a recording of its own. */
+    /* Where the device can capture: so many instructions from here on are replayed as one. */
+    int region;
+    /* [chunk->rhythm + 1] by exec_region */
+    struct device_region **captured;
+    /* An instruction of the region is fresh, so the first micro-batch has a region of its own. */
     bool fresh;
 };
 
@@ -87,8 +87,8 @@ struct exec {
     struct device_stream *streams[EXEC_STREAMS];
     struct device_event *computed; /* what the compute stream has come to */
     bool on_streams;               /* works go to streams; else the host waits for them */
-    bool records;                  /* stretches of instructions are replayed */
-    bool recorded_ahead;           /* and all of them are recorded */
+    bool captures;                 /* captured regions are replayed */
+    bool captured_all;             /* and all of them are there */
     char *arena, *own_arena; /* on the device; the second where it was allocated there */
     char *host;              /* parameters go to the device, this much at a time */
     int64_t host_bytes;
@@ -102,17 +102,17 @@ struct exec {
     struct scalars *scalars;             /* in the arena */
     double *per_target;                  /* in the arena, behind them: of each loss */
     int n_losses;
-    struct exec_loss *losses;     /* [n_losses] */
-    double *counts;               /* [n_losses] targets that count in what is done now */
-    double *inverse;              /* [n_losses] 1 / that, or 0 */
-    int64_t step;                 /* training steps done */
-    int64_t skipped;              /* of them those that were not finite */
-    double loss_scale;            /* of fp16; 0 = of a plan without */
-    int64_t good_steps;           /* with finite gradients, since it changed */
-    int64_t sample;               /* data position: first sample of the next step */
-    struct exec_ahead *ahead;     /* what is read of it before it is wanted; or NULL */
-    bool skipping;                /* the step is not finite: nothing is updated */
-    double seconds[OPCODE_COUNT]; /* time spent, by opcode, but for what was replayed */
+    struct exec_loss *losses;       /* [n_losses] */
+    double *counts;                 /* [n_losses] targets that count in what is done now */
+    double *inverse;                /* [n_losses] 1 / that, or 0 */
+    int64_t step;                   /* training steps done */
+    int64_t skipped;                /* of them those that were not finite */
+    double loss_scale;              /* of fp16; 0 = of a plan without */
+    int64_t good_steps;             /* with finite gradients, since it changed */
+    int64_t sample;                 /* data position: first sample of the next step */
+    struct exec_prefetch *prefetch; /* what is read of it before it is wanted; or NULL */
+    bool skipping;                  /* the step is not finite: nothing is updated */
+    double seconds[OPCODE_COUNT];   /* time spent, by opcode, but for what was replayed */
 };
 
 /* exec_prepare.c: streams, groups, and what is worked out per instruction. */
@@ -157,25 +157,25 @@ int exec_read_box(const struct exec *x, enum data_split split, int64_t sample,
 int exec_read_counts(const struct exec *x, enum data_split split, int64_t sample, int64_t n,
                      const atomic_bool *stop, double *counts, struct err *err);
 
-/* exec_ahead.c: data is read before the step wants it. */
-/* Room and a thread, in x->ahead; NULL where this rank reads no data. After the losses and chunks are
+/* exec_prefetch.c: data is read before the step wants it. */
+/* A ring of memory and a thread, in x->prefetch; NULL where this rank reads no data. After the losses and chunks are
  * prepared. */
-int exec_ahead_create(struct exec *x, struct err *err);
-void exec_ahead_destroy(struct exec_ahead *a, struct device *device);
+int exec_prefetch_create(struct exec *x, struct err *err);
+void exec_prefetch_destroy(struct exec_prefetch *a, struct device *device);
 /* What is taken from here on is a batch of training (batches = 1), or so many of validation. Batches of
  * training that follow each other are read ahead across this call. */
-int exec_ahead_begin(struct exec_ahead *a, enum data_split split, int64_t sample,
-                     int64_t batches, struct err *err);
+int exec_prefetch_begin(struct exec_prefetch *a, enum data_split split, int64_t sample,
+                        int64_t batches, struct err *err);
 /* First of all, where a loss has targets to be counted: this rank's counts. */
-int exec_ahead_counts(struct exec_ahead *a, double *counts, struct err *err);
+int exec_prefetch_counts(struct exec_prefetch *a, double *counts, struct err *err);
 /* Then, in the order of the actions, each input of the micro-batch that begins with this sample: to be
  * given back when it is used up. Waits for it where it is not there yet. */
-const void *exec_ahead_take(struct exec_ahead *a, const struct instr *ins, int64_t sample,
-                            enum dtype *form, struct err *err);
+const void *exec_prefetch_take(struct exec_prefetch *a, const struct instr *ins,
+                               int64_t sample, enum dtype *form, struct err *err);
 /* The compute stream has been given all that reads it. */
-int exec_ahead_give(struct exec_ahead *a, struct err *err);
-/* Where data lies that was read: some of it, for recordings that are not replayed. */
-const void *exec_ahead_room(const struct exec_ahead *a);
+int exec_prefetch_give(struct exec_prefetch *a, struct err *err);
+/* Where data lies that was read: some of it, for captured regions that are not replayed. */
+const void *exec_prefetch_ring(const struct exec_prefetch *a);
 
 /* exec_run.c */
 int exec_run(struct exec *x, struct action a, struct err *err);
@@ -183,18 +183,18 @@ int exec_run(struct exec *x, struct action a, struct err *err);
 int exec_instr(struct exec *x, const struct exec_chunk *c, int i, int64_t micro_batch,
                struct err *err);
 
-/* exec_record.c */
+/* exec_capture.c */
 /* Does the device do it alone on the compute stream, the same way each time? */
 bool exec_repeats(const struct instr *ins);
-/* Where the recording of the stretch that begins with `r` is kept for this micro-batch. */
-struct device_recording **exec_recording(const struct exec_chunk *c,
-                                         const struct exec_instr *r, int64_t micro_batch);
-/* n instructions from `first` on, as one recording; NULL on failure. */
-struct device_recording *exec_record(struct exec *x, const struct exec_chunk *c, int first,
-                                     int n, int64_t micro_batch, struct err *err);
-/* All recordings that steps replay, and what they launch besides is loaded; the first time it is called,
- * while nothing is under way between ranks. */
-int exec_record_ahead(struct exec *x, struct err *err);
+/* Where the captured region that begins with `r` stands for this micro-batch. */
+struct device_region **exec_region(const struct exec_chunk *c, const struct exec_instr *r,
+                                   int64_t micro_batch);
+/* Captures n instructions from `first` on as one region; NULL on failure. */
+struct device_region *exec_capture(struct exec *x, const struct exec_chunk *c, int first,
+                                   int n, int64_t micro_batch, struct err *err);
+/* Captures all regions that steps replay, and loads what they launch besides; the first time it is
+ * called, while nothing is under way between ranks. */
+int exec_capture_all(struct exec *x, struct err *err);
 /* n numbers on the host, of f32 or whole ones, no more than x->host holds, go to the device as this
  * type. */
 int exec_upload(struct exec *x, void *to, enum dtype dtype, const void *from, int64_t n,
@@ -227,7 +227,7 @@ int exec_exchange(struct exec *x, const struct exec_chunk *c, const struct instr
 
 /* exec_transfer.c: its ends of all transfers; a send posts, a receive waits. */
 int exec_prepare_transfers(struct exec *x, struct err *err);
-/* Part of exec_record_ahead: the copies that they launch. */
+/* Part of exec_capture_all: the copies that they launch. */
 int exec_load_transfers(struct exec *x, struct err *err);
 void exec_release_transfers(struct exec *x);
 int exec_send(struct exec *x, int transfer, char *in, struct err *err);

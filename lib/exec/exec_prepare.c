@@ -80,15 +80,15 @@ struct box exec_box(const struct exec_chunk *c, const struct shape *s, struct pl
     return placement_box(c->sp->mesh, &n, p, c->rp.coord);
 }
 
-static void mark_stretches(struct exec_chunk *c) {
+static void mark_regions(struct exec_chunk *c) {
     for (int s = 0; s < SEG_COUNT; s++)
         for (int i = c->sp->seg[s], n; i < c->sp->seg[s + 1]; i += n ? n : 1) {
             struct exec_instr *r = &c->ready[i];
             for (n = 0; i + n < c->sp->seg[s + 1] && exec_repeats(&c->sp->instrs[i + n]);)
                 r->fresh |= c->sp->instrs[i + n++].fresh;
-            r->stretch = n;
+            r->region = n;
             if (n > 1)
-                r->recorded = mem_array((size_t)c->rhythm + 1, sizeof *r->recorded);
+                r->captured = mem_array((size_t)c->rhythm + 1, sizeof *r->captured);
         }
 }
 
@@ -127,8 +127,8 @@ static int prepare_chunk(struct exec *x, struct exec_chunk *c, struct err *err) 
     for (int i = 0; i < c->sp->n_instrs; i++)
         exec_prepare_instr(x, c, &c->sp->instrs[i], &c->ready[i]);
     find_rhythm(c);
-    if (x->records)
-        mark_stretches(c);
+    if (x->captures)
+        mark_regions(c);
     need_host_room(x, c);
     return 0;
 }
@@ -142,22 +142,22 @@ int exec_prepare(struct exec *x, struct err *err) {
     x->scalars = exec_address(x, x->chunks->sp->scalars, sizeof *x->scalars);
     exec_prepare_losses(x);
     x->on_streams = comm_on_streams(x->everyone);
-    x->records = device_can_record(x->device) && !x->opt.on_instr;
+    x->captures = device_can_capture(x->device) && !x->opt.on_instr;
     x->host_bytes = 1 << 20; /* at least */
     for (int i = 0; i < x->n_chunks; i++)
         if (prepare_chunk(x, &x->chunks[i], err) < 0)
             return -1;
     x->host = mem_alloc((size_t)x->host_bytes);
     x->rounded = mem_alloc((size_t)x->host_bytes / 2);
-    if (exec_ahead_create(x, err) < 0)
+    if (exec_prefetch_create(x, err) < 0)
         return -1;
     return exec_prepare_transfers(x, err);
 }
 
 static void release_instr(const struct exec_chunk *c, struct exec_instr *r) {
-    for (int64_t i = 0; r->recorded && i <= c->rhythm; i++)
-        device_recording_destroy(r->recorded[i]);
-    free(r->recorded);
+    for (int64_t i = 0; r->captured && i <= c->rhythm; i++)
+        device_region_destroy(r->captured[i]);
+    free(r->captured);
     free(r->pieces);
 }
 
@@ -173,7 +173,7 @@ static void release_chunk(struct exec_chunk *c) {
 }
 
 void exec_release(struct exec *x) {
-    exec_ahead_destroy(x->ahead, x->device);
+    exec_prefetch_destroy(x->prefetch, x->device);
     for (int i = 0; i < x->n_chunks; i++)
         release_chunk(&x->chunks[i]);
     free(x->losses);

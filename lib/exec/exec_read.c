@@ -1,5 +1,5 @@
 /* What a rank reads of the data: its boxes of inputs, and targets that it counts. It is read by a thread
- * of its own (exec_ahead.c), so nothing here depends on where the step is. */
+ * of its own (exec_prefetch.c), so nothing here depends on where the step is. */
 #include "exec/exec_impl.h"
 
 enum dtype exec_form(const struct exec *x, enum data_split split, const struct instr *ins) {

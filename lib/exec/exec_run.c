@@ -37,11 +37,11 @@ int exec_upload(struct exec *x, void *to, enum dtype dtype, const void *from, in
 static int run_input(struct exec *x, const struct instr *ins, void *out, struct err *err) {
     enum dtype form;
     const int64_t sample = x->sample + x->now.first_sample;
-    const void *data = exec_ahead_take(x->ahead, ins, sample, &form, err);
+    const void *data = exec_prefetch_take(x->prefetch, ins, sample, &form, err);
     if (!data || device_unpack(x->streams[STREAM_compute], out, ins->dtype, data, form,
                                ins->n.input.elems, err) < 0)
         return -1;
-    return exec_ahead_give(x->ahead, err);
+    return exec_prefetch_give(x->prefetch, err);
 }
 
 /* ---- scalars ------------------------------------------------------------------------------ */
@@ -119,13 +119,13 @@ int exec_instr(struct exec *x, const struct exec_chunk *c, int i, int64_t micro_
     }
 }
 
-/* A stretch of this micro-batch's slot. Where none was recorded ahead (a test runs an action by itself),
+/* A region of this micro-batch's slot. Where none was captured before (a test runs an action by itself),
  * it is now. */
-static int run_stretch(struct exec *x, const struct exec_chunk *c, int first,
-                       int64_t micro_batch, struct err *err) {
+static int run_region(struct exec *x, const struct exec_chunk *c, int first,
+                      int64_t micro_batch, struct err *err) {
     const struct exec_instr *r = &c->ready[first];
-    struct device_recording **kept = exec_recording(c, r, micro_batch);
-    if (!*kept && !(*kept = exec_record(x, c, first, r->stretch, micro_batch, err)))
+    struct device_region **kept = exec_region(c, r, micro_batch);
+    if (!*kept && !(*kept = exec_capture(x, c, first, r->region, micro_batch, err)))
         return -1;
     return device_replay(*kept, x->streams[STREAM_compute], err);
 }
@@ -152,11 +152,11 @@ int exec_run(struct exec *x, struct action a, struct err *err) {
     struct span span = program_segment(c->sp, a.segment);
     int rc = set_micro_batch(x, mb, err);
     for (int i = span.first, next; i < span.end && rc == 0; i = next) {
-        bool replays = x->records && !x->skipping && c->ready[i].stretch > 1;
-        next = i + (replays ? c->ready[i].stretch : 1);
+        bool replays = x->captures && !x->skipping && c->ready[i].region > 1;
+        next = i + (replays ? c->ready[i].region : 1);
         if (x->skipping && c->sp->instrs[i].code != I_fill)
             continue; /* behind the norm: gradients are cleared, nothing else changes */
-        rc = replays ? run_stretch(x, c, i, mb, err) : run_watched(x, c, i, a, &start, err);
+        rc = replays ? run_region(x, c, i, mb, err) : run_watched(x, c, i, a, &start, err);
         if (rc < 0)
             err_prefix(err, "%s", opcode_name(c->sp->instrs[i].code));
     }

@@ -148,13 +148,13 @@ static int load_copies(struct exec *x, enum dtype dtype, const struct exec_trans
         const struct exec_piece *p = &r->pieces[i];
         if (p->staging < 0 && p->peer != x->rank)
             continue;
-        if (device_record_begin(s, err) < 0)
+        if (device_capture_begin(s, err) < 0)
             return -1;
         rc = copy_piece(x, dtype, p, x->arena, x->arena + (p->staging > 0 ? p->staging : 0),
                         packs, err);
-        struct device_recording *made = device_record_end(s, rc < 0 ? NULL : err);
+        struct device_region *made = device_capture_end(s, rc < 0 ? NULL : err);
         rc = made ? rc : -1;
-        device_recording_destroy(made);
+        device_region_destroy(made);
     }
     return rc;
 }

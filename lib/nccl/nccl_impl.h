@@ -14,26 +14,26 @@ enum { NCCL_UUID = 16 };
 
 /* A work from its start until it is done and waited for. */
 struct nccl_track {
-    struct nccl_line *line;
+    struct nccl_channel *channel;
     struct comm_work what;   /* as it was started, for messages */
     cudaEvent_t place;       /* on the stream of who started it: it goes behind */
-    cudaEvent_t begun, done; /* on the line's */
+    cudaEvent_t begun, done; /* on the channel's */
     bool given, late;        /* NCCL has it; it got it only after the start had returned */
     bool complete, waited;   /* `done` is reached; comm_wait was called */
     struct comm_watch watch; /* since it was seen to wait for the others */
 };
 
-enum line_state {
-    LINE_NEW,   /* its communicator is not begun */
-    LINE_MEETS, /* the id of one for messages is under way */
-    LINE_OPENS,
-    LINE_READY
+enum channel_state {
+    CHANNEL_NEW,   /* its communicator is not begun */
+    CHANNEL_MEETS, /* the id of one for messages is under way */
+    CHANNEL_OPENS,
+    CHANNEL_READY
 };
 
 /* A communicator, and the works that go through it in the order of their starts. */
-struct nccl_line {
+struct nccl_channel {
     struct nccl_job *job;
-    enum line_state state;
+    enum channel_state state;
     ncclComm_t comm;              /* NULL: of one rank alone */
     bool borrowed;                /* the job's root */
     bool busy;                    /* NCCL still has to do with the last call */
@@ -47,10 +47,10 @@ struct nccl_line {
     struct comm_work meeting;
 };
 
-/* A group: its line, or where it has none, or for messages between ranks that share a GPU, the same
+/* A group: its channel, or where it has none, or for messages between ranks that share a GPU, the same
  * group of the staging backend. */
 struct nccl_group {
-    struct nccl_line *line;
+    struct nccl_channel *channel;
     struct comm_group *staged;
 };
 
@@ -62,11 +62,11 @@ struct nccl_job {
     int *layer;              /* [ranks] how many lower ranks have the same GPU */
     bool shares;             /* some have */
     ncclComm_t root;         /* of the ranks of this one's layer; NULL: it is alone there */
-    struct nccl_line *root_line; /* of the groups that are the whole layer */
-    void *stage;                 /* the staging backend's job; NULL: nobody shares */
-    struct device *device;       /* NULL before the first work */
-    int groups;                  /* that are open */
-    ARR(struct nccl_line *) lines;
+    struct nccl_channel *root_channel; /* of the groups that are the whole layer */
+    void *stage;                       /* the staging backend's job; NULL: nobody shares */
+    struct device *device;             /* NULL before the first work */
+    int groups;                        /* that are open */
+    ARR(struct nccl_channel *) channels;
     ARR(struct nccl_track *) tracks; /* under way */
     ARR(struct nccl_track *) spare;
     double looked_s; /* when errors and times were looked at */
@@ -74,25 +74,25 @@ struct nccl_job {
     struct err err;
 };
 
-/* nccl_line.c: a line of no messages, ready, of one rank alone */
-struct nccl_line *nccl_line_new(struct nccl_job *j);
-/* Ends its communicator; of all lines before the first is freed, for a failure aborts those that are left. */
-void nccl_line_end(struct nccl_line *line);
-void nccl_line_free(struct nccl_line *line);
-/* Puts a work at the end of the line, and gives NCCL what it can take. */
-int nccl_line_start(struct nccl_line *line, struct comm_work *w, struct err *err);
-int nccl_line_wait(struct comm_work *w, struct err *err);
+/* nccl_channel.c: a channel of no messages, ready, of one rank alone */
+struct nccl_channel *nccl_channel_new(struct nccl_job *j);
+/* Ends its communicator; of all channels before the first is freed, for a failure aborts those that are left. */
+void nccl_channel_end(struct nccl_channel *channel);
+void nccl_channel_free(struct nccl_channel *channel);
+/* Puts a work at the end of the channel, and gives NCCL what it can take. */
+int nccl_channel_start(struct nccl_channel *channel, struct comm_work *w, struct err *err);
+int nccl_channel_wait(struct comm_work *w, struct err *err);
 /* Gives NCCL what it can take now: 1 if anything moved, 0, or -1. */
-int nccl_line_move(struct nccl_line *line, struct err *err);
+int nccl_channel_move(struct nccl_channel *channel, struct err *err);
 
 /* Is the event reached? 1, 0, or -1. */
 int nccl_reached(cudaEvent_t e, struct err *err);
 
-/* nccl_message.c: the line of a message's pair and tag; NULL on failure. */
-struct nccl_line *nccl_message_line(struct nccl_job *j, const struct comm_work *w,
-                                    struct err *err);
+/* nccl_message.c: the channel of a message's pair and tag; NULL on failure. */
+struct nccl_channel *nccl_message_channel(struct nccl_job *j, const struct comm_work *w,
+                                          struct err *err);
 /* Towards its communicator: 1 if anything moved, 0, or -1. */
-int nccl_message_open(struct nccl_line *line, struct err *err);
+int nccl_message_open(struct nccl_channel *channel, struct err *err);
 
 /* nccl_watch.c */
 /* The mover of the job (comm_moves), whose arg it is. */

@@ -97,7 +97,7 @@ static void close_job(void *job) {
     nccl_end(j, j->root);
     if (j->stage)
         comm_backend_stage.close(j->stage);
-    arr_release(&j->lines);
+    arr_release(&j->channels);
     arr_release(&j->tracks);
     arr_release(&j->spare);
     free(j->uuid);
@@ -158,21 +158,21 @@ static struct set look_at_set(const struct nccl_job *j, const int32_t *at, int n
 }
 
 /* One call makes communicators for sets that have no rank in common: of this rank it makes that of
- * `line`, or none. NCCL writes where it is to be when it is made, however long after the call. */
-static int split(struct nccl_job *j, struct nccl_line *line, int color, int key,
+ * `channel`, or none. NCCL writes where it is to be when it is made, however long after the call. */
+static int split(struct nccl_job *j, struct nccl_channel *channel, int color, int key,
                  struct err *err) {
     const struct nccl_library *lib = &j->nccl;
-    ncclComm_t none = NULL, *child = line ? &line->comm : &none;
+    ncclComm_t none = NULL, *child = channel ? &channel->comm : &none;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     if (nccl_settle(j, j->root, "splitting", err) < 0) /* works may be under way there */
         return -1;
-    ncclResult_t rc =
-        lib->ncclCommSplit(j->root, line ? color : NCCL_SPLIT_NOCOLOR, key, child, &config);
+    ncclResult_t rc = lib->ncclCommSplit(j->root, channel ? color : NCCL_SPLIT_NOCOLOR, key,
+                                         child, &config);
     if (nccl_check(lib, rc, "splitting", err) < 0 ||
         nccl_settle(j, j->root, "splitting", err) < 0)
         return -1;
-    if (!line)
+    if (!channel)
         return 0;
     if (!*child)
         return err_system(err, "NCCL: splitting: no communicator came out");
@@ -180,15 +180,15 @@ static int split(struct nccl_job *j, struct nccl_line *line, int color, int key,
     return nccl_settle(j, *child, "splitting", err);
 }
 
-/* All groups of the whole layer share the root, and so a line: their works happen in the order of their
+/* All groups of the whole layer share the root, and so a channel: their works happen in the order of their
  * starts. */
-static struct nccl_line *root_line(struct nccl_job *j) {
-    if (!j->root_line) {
-        j->root_line = nccl_line_new(j);
-        j->root_line->comm = j->root;
-        j->root_line->borrowed = true;
+static struct nccl_channel *root_channel(struct nccl_job *j) {
+    if (!j->root_channel) {
+        j->root_channel = nccl_channel_new(j);
+        j->root_channel->comm = j->root;
+        j->root_channel->borrowed = true;
     }
-    return j->root_line;
+    return j->root_channel;
 }
 
 /* The sets of a list in rounds: as many in each as have no rank in common. All ranks of the layer do
@@ -197,7 +197,7 @@ static int make_lines(struct nccl_job *j, struct comm_group **groups, int n,
                       const int32_t *at, struct err *err) {
     int size = comm_size(j->comm), rc = 0, color = 0, key = 0, sets = 0;
     bool *taken = mem_array((size_t)size, sizeof *taken);
-    struct nccl_line *own = NULL;
+    struct nccl_channel *own = NULL;
     for (int i = 0; i <= n && rc == 0; i++) {
         struct set s = i < n ? look_at_set(j, at, n, i) : (struct set){0};
         bool splits = s.members > 1 && !s.all, meets = i == n;
@@ -215,9 +215,9 @@ static int make_lines(struct nccl_job *j, struct comm_group **groups, int n,
         if (i == n || !groups[i] || !s.members)
             continue;
         struct nccl_group *g = groups[i]->state;
-        g->line = s.all && s.members > 1 ? root_line(j) : nccl_line_new(j);
+        g->channel = s.all && s.members > 1 ? root_channel(j) : nccl_channel_new(j);
         if (splits) {
-            own = g->line;
+            own = g->channel;
             color = i;
             key = groups[i]->me;
         }
@@ -267,19 +267,19 @@ static void destroy_track(struct nccl_track *t) {
 
 /* All that is the device's, when no group is left that could use it. */
 static void drop_lines(struct nccl_job *j) {
-    for (int64_t i = 0; i < j->lines.n; i++)
-        if (!j->lines.p[i]->borrowed)
-            nccl_tell_end(j, j->lines.p[i]->comm);
-    for (int64_t i = 0; i < j->lines.n; i++)
-        nccl_line_end(j->lines.p[i]);
-    for (int64_t i = 0; i < j->lines.n; i++)
-        nccl_line_free(j->lines.p[i]);
+    for (int64_t i = 0; i < j->channels.n; i++)
+        if (!j->channels.p[i]->borrowed)
+            nccl_tell_end(j, j->channels.p[i]->comm);
+    for (int64_t i = 0; i < j->channels.n; i++)
+        nccl_channel_end(j->channels.p[i]);
+    for (int64_t i = 0; i < j->channels.n; i++)
+        nccl_channel_free(j->channels.p[i]);
     for (int64_t i = 0; i < j->tracks.n; i++)
         destroy_track(j->tracks.p[i]);
     for (int64_t i = 0; i < j->spare.n; i++)
         destroy_track(j->spare.p[i]);
-    j->lines.n = j->tracks.n = j->spare.n = 0;
-    j->root_line = NULL;
+    j->channels.n = j->tracks.n = j->spare.n = 0;
+    j->root_channel = NULL;
     if (j->device)
         device_watch(j->device, NULL, NULL);
     j->device = NULL;
@@ -313,12 +313,12 @@ static int start(struct comm_work *w, struct err *err) {
         j->device = w->stream->device;
         device_watch(j->device, comm_watch_device, j->comm);
     }
-    if (message ? same_gpu(j, comm_rank(j->comm), w->group->ranks[w->peer]) : !g->line) {
+    if (message ? same_gpu(j, comm_rank(j->comm), w->group->ranks[w->peer]) : !g->channel) {
         w->group = g->staged;
         return comm_backend_stage.start(w, err);
     }
-    struct nccl_line *line = message ? nccl_message_line(j, w, err) : g->line;
-    return line ? nccl_line_start(line, w, err) : -1;
+    struct nccl_channel *channel = message ? nccl_message_channel(j, w, err) : g->channel;
+    return channel ? nccl_channel_start(channel, w, err) : -1;
 }
 
 const struct comm_backend comm_backend_gpu = {.name = "nccl",
@@ -328,7 +328,7 @@ const struct comm_backend comm_backend_gpu = {.name = "nccl",
                                               .open_groups = open_groups,
                                               .close_group = close_group,
                                               .start = start,
-                                              .wait = nccl_line_wait};
+                                              .wait = nccl_channel_wait};
 
 int nccl_use(struct comm *comm, struct nccl_report *report, struct err *err) {
     return comm_use(comm, &comm_backend_gpu, &(struct nccl_options){.report = report}, err);

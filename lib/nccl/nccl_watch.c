@@ -21,12 +21,12 @@ int nccl_abort(struct nccl_job *j, const struct err *err) {
              .ncclGroupStart) /* no rank has a GPU of its own, so there are no communicators */
         return -1;
     j->nccl.ncclGroupStart();
-    for (int64_t i = 0; i < j->lines.n; i++) {
-        struct nccl_line *line = j->lines.p[i];
-        if (line->comm && !line->borrowed)
-            j->nccl.ncclCommAbort(line->comm);
-        line->comm = NULL;
-        line->head = NULL;
+    for (int64_t i = 0; i < j->channels.n; i++) {
+        struct nccl_channel *channel = j->channels.p[i];
+        if (channel->comm && !channel->borrowed)
+            j->nccl.ncclCommAbort(channel->comm);
+        channel->comm = NULL;
+        channel->head = NULL;
     }
     if (j->root)
         j->nccl.ncclCommAbort(j->root);
@@ -37,12 +37,13 @@ int nccl_abort(struct nccl_job *j, const struct err *err) {
 
 /* ---- errors and times --------------------------------------------------------------------- */
 
-static int look_at_line(const struct nccl_line *line, struct err *err) {
-    const struct nccl_library *lib = &line->job->nccl;
+static int look_at_channel(const struct nccl_channel *channel, struct err *err) {
+    const struct nccl_library *lib = &channel->job->nccl;
     ncclResult_t state = ncclSuccess;
-    if (line->state != LINE_READY || line->busy || !line->comm)
+    if (channel->state != CHANNEL_READY || channel->busy || !channel->comm)
         return 0;
-    if (nccl_check(lib, lib->ncclCommGetAsyncError(line->comm, &state), "asking", err) < 0)
+    if (nccl_check(lib, lib->ncclCommGetAsyncError(channel->comm, &state), "asking", err) <
+        0)
         return -1;
     return nccl_check(lib, state, "communicating", err);
 }
@@ -61,8 +62,8 @@ static int look_at_track(struct nccl_job *j, struct nccl_track *t, struct err *e
 
 static int look(struct nccl_job *j, struct err *err) {
     int64_t kept = 0;
-    for (int64_t i = 0; i < j->lines.n; i++)
-        if (look_at_line(j->lines.p[i], err) < 0)
+    for (int64_t i = 0; i < j->channels.n; i++)
+        if (look_at_channel(j->channels.p[i], err) < 0)
             return -1;
     for (int64_t i = 0; i < j->tracks.n; i++)
         if (look_at_track(j, j->tracks.p[i], err) < 0)
@@ -87,9 +88,11 @@ int nccl_move(void *job, struct err *err) {
             *err = j->err;
         return -1;
     }
-    for (int64_t i = 0; i < j->lines.n && moved >= 0; i++) {
-        struct nccl_line *line = j->lines.p[i];
-        int rc = line->head || line->state != LINE_READY ? nccl_line_move(line, &own) : 0;
+    for (int64_t i = 0; i < j->channels.n && moved >= 0; i++) {
+        struct nccl_channel *channel = j->channels.p[i];
+        int rc = channel->head || channel->state != CHANNEL_READY
+                     ? nccl_channel_move(channel, &own)
+                     : 0;
         moved = rc < 0 ? -1 : moved | rc;
     }
     double now = now_s();

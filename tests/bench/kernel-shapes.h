@@ -159,7 +159,8 @@ static void TYPED(rows_shape)(int64_t rows, int64_t n, int64_t vocab) {
     bytes("swiglu, 4 x as wide", 12 * all, s);
     BEST(s, kernel_swiglu_bwd(rows * 4 * n, a, b, c, c, (T *)e));
     bytes("swiglu backward", 20 * all, s);
-    BEST(s, kernel_rotary(rows / 256, 256, n / 64, 64, 0, 1e4f, false, a, c));
+    const struct kernel_rotary turn = {rows / 256, 256, n / 64, 64, 0, 1e4f, false};
+    BEST(s, kernel_rotary(&turn, a, c));
     bytes("rotary", 2 * all, s);
     BEST(s, kernel_add(rows * n, a, b, c));
     bytes("add", 3 * all, s);

@@ -89,9 +89,9 @@ run 1 "${pairs[@]}" --resume half pairs.json
 jq -c 'del(.step_ms, .tokens_per_s)' out >resumed
 run 1 "${pairs[@]}" --warmup 0 pairs.json
 is "$(jq -c 'del(.step_ms, .tokens_per_s)' out | tail -4)" "$(cat resumed)" 'resumed, to the bit'
-refuses 3 'the checkpoint .* was trained on token sequences, 60 items' 'other pairs on resume' -- \
+refuses 3 'checkpoint.*sequences.*60' 'other pairs on resume' -- \
     --data in.idx,in.idx --validation 0.2 --resume ck pairs.json
-refuses 3 'the checkpoint .* was trained on token sequences, 60 items' 'or other padding' -- \
+refuses 3 'checkpoint.*sequences.*60' 'or other padding' -- \
     --data in.idx,out.idx --validation 0.2 --resume ck <(jq '.model.data.start = 2' <(
         jq --slurpfile m "$models/pairs.json" '.model = $m[0]' pairs.json))
 
@@ -105,7 +105,7 @@ jq '.stages[0] += {mesh: "dp:2", layout: {dp: "batch"}} | .micro_batch = 8' span
 run 2 -q --data text -n 4 --valid-every 4 two.json
 same first 'the same spans on two ranks'
 plan "$models/pairs.json" "vocab=256" '[{}]' >small.json
-refuses 3 'text: .*vocabulary of 256; the model has 255 without the sentinels of spans' \
+refuses 3 'text:.*vocabulary.*256.*255' \
     'text where sentinels are bytes' -- --data text small.json
 
 # ---- targets that do not count -----------------------------------------------------------------------
@@ -134,7 +134,7 @@ cp out first
 is $status 0 '32-bit tokens'
 run 1 -q --data b.bin -n 2 wide.json
 same first 'with the header of llm.c'
-refuses 3 'half.bin: every second token is at most 1: these are 32-bit tokens' 'without either' -- \
+refuses 3 'half.bin:.*1:.*32-bit tokens' 'without either' -- \
     --data half.bin wide.json
 
 # ---- colour images -----------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ END
 run 1 -q --data b1.bin,b2.bin -n 2 images.json
 is "$status $(jq -s '.[0].targets' out)" '0 8' 'CIFAR-10'
 jq '.set = "rows=3,columns=1024,channels=1"' images.json >flat.json
-refuses 3 'b1.bin: images of 32x32x3 values, the model reads 3x1024x1' 'in other dims' -- --data b1.bin flat.json
+refuses 3 'b1.bin: images.*32x32x3.*3x1024x1' 'in other dims' -- --data b1.bin flat.json
 head -c 5000 b1.bin >cut.bin
 refuses 3 'cut.bin: 5000 bytes, expected a multiple of 3073' 'cut short' -- --data b2.bin,cut.bin images.json
 

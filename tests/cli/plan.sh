@@ -81,7 +81,7 @@ cp out chunks.json
 run --show chunks.json
 shows '^pipeline +pp 2, schedule interleaved, stages take turns' 'which the table says'
 refuses 2 '--chunks: expected --pp of 2 or more' 'chunks of one group' -- -m gpt:nano --chunks 2
-refuses 2 '--pp: 8 stages, but the model gpt has 6 blocks' 'more chunks than blocks' -- -m gpt:nano --pp 4 --chunks 2
+refuses 2 '--pp: 8 stages.*gpt.*6 blocks' 'more chunks than blocks' -- -m gpt:nano --pp 4 --chunks 2
 run -m gpt:nano --set heads=8 --cp 2 --tp 2 --dp 2
 holds '.stages[0] | .mesh == "dp:2 cp:2 tp:2" and .layout.cp == ["seq","vocab","heads","ffn"]' 'context parallelism'
 [ ! -s err ]
@@ -95,14 +95,14 @@ run -m llama:nano --dp 2 --cp 4 --ring --show
 shows '^ +0 +6 +8 +2 +1 +4 ring +1 +no ' 'and is shown'
 run -m llama:nano -b 2 --pp 2 --mesh x:2,y:2 --layout seq:x,seq:y --ring --show
 shows '^ +0 +3 +4 +1 +1 +4 ring +1 +no ' 'a ring over two axes'
-refuses 2 '--ring: the model gpt has no keys and values as tensors' 'a ring of packed keys' -- -m gpt:nano --cp 2 --ring
-refuses 2 '--ring: expected --cp of 2 or more, or --mesh' 'a ring of one' -- -m llama:nano --dp 2 --ring
+refuses 2 '--ring:.*gpt' 'a ring of packed keys' -- -m gpt:nano --cp 2 --ring
+refuses 2 '--ring:.*--cp.*2.*--mesh' 'a ring of one' -- -m llama:nano --dp 2 --ring
 run -m gpt:nano --tp 2 --dp 2 --sp
 jq 'del(.stages[0].regather)' out >kept.json
 run --show kept.json
 shows ' kept +0 ' 'sequence parallelism that keeps what it gathers'
 run -m mlp --tp 2
-grep -q '^weft-plan: fc_in cannot be split over tp: 2 devices do the same work' err
+grep -q '^weft-plan: fc_in.*tp: 2 devices' err
 ok $? "says what is done twice: $(cat err)"
 cat >experts.json <<'EOM'
 {"format": "weft-model/1", "name": "experts",
@@ -127,7 +127,7 @@ run -m ./experts.json --ep 2 --dp 4 -b 8 --show
 shows '^ +0 +2 +4 +4 +1 +1 +2 +no ' 'and is shown'
 run -m moe:nano --set heads=8 --dp 4 --ep 2 --tp 2 --sp --show
 shows '^ +0 +2 +8 +4 +2 +1 +2 +yes ' 'a mixture of experts, with routers by position'
-refuses 2 '--ep: 2 does not divide the 3 replicas of --dp' 'experts on replicas that do not divide' \
+refuses 2 '--ep: 2.*divide.*3 replicas.*--dp' 'experts on replicas that do not divide' \
     -- -m gpt:nano --ep 2 --dp 3
 
 # ---- Mesh-TensorFlow's rules ----------------------------------------------------------------------
@@ -150,7 +150,7 @@ cp out v100.json
 "$WEFT_BIN/weft-predict" v100.json >predicted 2>err
 [ "$(jq '.time | type' predicted)" = '"number"' ] || [ "$(jq '.time | type' predicted)" = '"object"' ]
 ok $? "the plan keeps the cluster: $(jq -c .time predicted)"
-refuses 2 '--cluster: the plan needs 64 devices, the cluster has 32' 'a cluster that is too small' \
+refuses 2 '--cluster:.*64 devices.*32' 'a cluster that is too small' \
     -- -m gpt:1.3B --dp 64 -b 64 --cluster v100-4x8
 
 # ---- Aceso -------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ jq '.num_stages = 2 | .num_gpus = [2,2] | .num_ops_in_each_stage = [17,38]
     | (.model_parallel_size_of_each_op, .data_parallel_size_of_each_op, .recompute_ops, .algo_of_each_op) |=
       [.[0][:17], .[0][17:]]' config.json >inside.json
 run --from aceso inside.json
-grep -q 'stage 1 begins at enc-attention-softmax, a part of one op here' err &&
+grep -q '1.*enc-attention-softmax' err &&
     [ "$(jq -c '.stages[1].ops[:2]' out)" = '["layer.1.proj","layer.1.add1"]' ]
 ok $? "a cut inside of attention: $(head -1 err)"
 
@@ -241,8 +241,8 @@ else
 fi
 
 # ---- what is wrong -------------------------------------------------------------------------------------
-refuses 2 'axis tp (5) does not divide heads (32) of layer.0.qkv' 'a degree that does not divide' -- -m gpt:1.3B --tp 5
-refuses 2 'axis tp (2) does not divide vocab (50257) of wte' 'the dim is named' -- -m gpt:gpt2 --tp 2
+refuses 2 'axis tp (5).*divide heads (32).*layer.0.qkv' 'a degree that does not divide' -- -m gpt:1.3B --tp 5
+refuses 2 'axis tp (2).*divide vocab (50257).*wte' 'the dim is named' -- -m gpt:gpt2 --tp 2
 for word in tp dp pp cp ep chunks global-batch micro-batch; do
     refuses 2 "--$word: expected at least 1, got 0" "--$word 0 is not --$word 1" -- -m gpt:nano --$word 0
 done
@@ -250,20 +250,20 @@ run -m gpt:nano --zero 0
 holds '.format == "weft-plan/1"' '--zero 0 is a level'
 refuses 2 '--zero: only with -m MODEL' 'a word for a plan that is read' -- --zero 0 tensor.json
 refuses 2 'axis dp (3) does not divide batch (8)' 'a batch' -- -m gpt:nano --dp 3 -b 8
-refuses 2 '--micro-batch: 3 does not divide the batch of 8' 'a micro-batch' -- -m gpt:nano -b 8 --micro-batch 3
-refuses 2 '--pp: 7 stages, but the model gpt has 6 blocks' 'more stages than blocks' -- -m gpt:nano --pp 7
-refuses 2 '--ep: the model gpt has no experts' 'experts that are not there' -- -m gpt:nano --ep 2 --dp 2
-refuses 2 '--cp: the model mlp has no sequence' 'a sequence that is not there' -- -m mlp --cp 2
-refuses 2 '--recompute: expected none, selective or full, got "some"' 'an unknown word' -- -m gpt:nano --recompute some
+refuses 2 '--micro-batch: 3.*divide.*batch.*8' 'a micro-batch' -- -m gpt:nano -b 8 --micro-batch 3
+refuses 2 '--pp: 7 stages.*gpt.*6 blocks' 'more stages than blocks' -- -m gpt:nano --pp 7
+refuses 2 '--ep:.*gpt.*experts' 'experts that are not there' -- -m gpt:nano --ep 2 --dp 2
+refuses 2 '--cp:.*mlp.*sequence' 'a sequence that is not there' -- -m mlp --cp 2
+refuses 2 '--recompute:.*none.*selective.*full.*"some"' 'an unknown word' -- -m gpt:nano --recompute some
 refuses 2 'schedule: expected .*, got "fifo"' 'an unknown schedule' -- -m gpt:nano --schedule fifo
 refuses 2 '--optimizer: expected adamw or sgd' 'an unknown optimizer' -- -m gpt:nano --optimizer lion
 refuses 2 'stages\[0\].zero: 9 is not in' 'an unknown ZeRO' -- -m gpt:nano --zero 9
-refuses 2 'stages\[0\].offload\[1\]: expected optimizer, parameters or activations' 'an unknown word' \
+refuses 2 'stages\[0\].offload\[1\]:.*optimizer.*parameters.*activations' 'an unknown word' \
     -- -m gpt:nano --offload optimizer,gradients
-refuses 2 '--layout: the model has no dim "bach" (there are: batch seq hidden' 'an unknown dim' \
+refuses 2 '--layout:.*"bach" (there are: batch seq' 'an unknown dim' \
     -- -m gpt:nano --mesh x:2 --layout bach:x
 refuses 2 '--layout: the mesh has no axis "y"' 'an unknown axis' -- -m gpt:nano --mesh x:2 --layout batch:y
-refuses 2 '--layout: expected rules such as batch:rows' 'no rule' -- -m gpt:nano --mesh x:2 --layout batch
+refuses 2 '--layout:.*rules.*batch:rows' 'no rule' -- -m gpt:nano --mesh x:2 --layout batch
 refuses 2 '--mesh: "x2": expected axes such as' 'no mesh' -- -m gpt:nano --mesh x2
 refuses 2 '--layout: expected --mesh' 'rules without a mesh' -- -m gpt:nano --layout batch:x
 refuses 2 '--mesh and --tp exclude each other' 'rules and words' -- -m gpt:nano --mesh x:2 --tp 2
@@ -273,33 +273,33 @@ refuses 2 '-m makes a plan, so no --from' 'a plan made and read' -- -m gpt:nano 
 refuses 2 '--show and --to exclude each other' 'two outputs' -- --show --to aceso big.json
 refuses 2 '--from: expected aceso, got "alpa"' 'an unknown form' -- --from alpa big.json
 refuses 2 'expected one file, got 2 operands' 'two files' -- big.json out
-refuses 3 'model "gpt9": not among the shipped models (there are: .*gpt .*mlp' 'an unknown model' -- -m gpt9
+refuses 3 '"gpt9":.*(there are:.*gpt.*mlp' 'an unknown model' -- -m gpt9
 refuses 3 'no preset "9" (there are: nano' 'an unknown size' -- -m gpt:9
 refuses 3 'nowhere.json' 'no file' -- --show nowhere.json
-refuses 3 'config.json: algo_of_each_op: unknown key' 'a plan that is none' -- --show config.json
+refuses 3 'config.json: algo_of_each_op: unknown' 'a plan that is none' -- --show config.json
 refuses 3 'big.json: ' 'a configuration that is none' -- --from aceso big.json
-refuses 3 'no size or rate "lyers" (there are: layers .*balance)' 'an unknown name' \
+refuses 3 '"lyers" (there are: layers.*balance)' 'an unknown name' \
     -- -m mixtral:nano --set lyers=3
 refuses 2 '--model: expected MODEL, got ""' 'an empty name' -- -m ""
 refuses 2 'an operand is empty' 'an empty path' -- --show ""
 # Which dim, which size, which divisor.
-refuses 2 'axis dp (5) does not divide batch (24) of wte' 'replicas' -- -m t5:nano -b 24 --dp 5
-refuses 2 'axis tp (4) does not divide heads (6) of layer.0.qkv' 'heads' -- -m gpt:nano --tp 4
-refuses 2 'axis tp (4) does not divide kv_heads (2) of layer.0.k' 'heads of keys' -- -m mixtral:nano --tp 4
-refuses 2 'axis tp (5) does not divide inner (1024) of layer.0.fc1' 'inner products' -- -m mlp --tp 5
-refuses 2 'axis cp (3) does not divide seq (256) of wte' 'positions' -- -m llama:nano --cp 3
-refuses 2 'axis ep (3) does not divide experts (4) of layer.0.router' 'experts' -- -m mixtral:nano -b 24 --dp 3 --ep 3
-refuses 2 '--ep: 3 does not divide the 4 replicas of --dp' 'replicas of experts' -- -m moe:nano --dp 4 --ep 3
-refuses 2 'axis h (3) does not divide height (32) of conv' 'height' \
+refuses 2 'axis dp (5).*divide batch (24).*wte' 'replicas' -- -m t5:nano -b 24 --dp 5
+refuses 2 'axis tp (4).*divide heads (6).*layer.0.qkv' 'heads' -- -m gpt:nano --tp 4
+refuses 2 'axis tp (4).*divide kv_heads (2).*layer.0.k' 'heads of keys' -- -m mixtral:nano --tp 4
+refuses 2 'axis tp (5).*divide inner (1024).*layer.0.fc1' 'inner products' -- -m mlp --tp 5
+refuses 2 'axis cp (3).*divide seq (256).*wte' 'positions' -- -m llama:nano --cp 3
+refuses 2 'axis ep (3).*divide experts (4).*layer.0.router' 'experts' -- -m mixtral:nano -b 24 --dp 3 --ep 3
+refuses 2 '--ep: 3.*divide.*4 replicas.*--dp' 'replicas of experts' -- -m moe:nano --dp 4 --ep 3
+refuses 2 'axis.*(3).*divide.*(32).*conv' 'height' \
     -- -m wide-resnet:nano -b 24 --mesh h:3 --layout height:h
-refuses 2 'axis h (8) does not divide height5 (4) of stage.3' 'height after pooling' \
+refuses 2 'axis.*(8).*divide height5 (4).*stage.3' 'height after pooling' \
     -- -m wide-resnet:nano -b 24 --mesh h:8 --layout height:h,height2:h,height3:h,height4:h
-refuses 2 'axis b (8) does not divide what the axes before it leave of heads (4 of 16) of layer.0.q' 'two axes' \
+refuses 2 'axis.*(8).*divide.*heads (4.*16).*layer.0.q' 'two axes' \
     -- -m llama:nano --set heads=16,kv_heads=16,hidden=256 --mesh a:4,b:8 --layout heads:a,heads:b
-refuses 3 'attn): k: kv_heads (3) does not divide heads (8)' 'groups of heads' -- -m mixtral:nano --set kv_heads=3
+refuses 3 'attn): k: kv_heads (3).*divide heads (8)' 'groups of heads' -- -m mixtral:nano --set kv_heads=3
 run -m wide-resnet:nano --dp 2 --pp 2 -b 32
 is "$(jq -c '[.batch, .micro_batch]' out)" '[32,4]' 'batch norm shares a sample group out: the least is one'
-refuses 2 'a micro-batch (6) cuts a sample group (4) of bn' 'a sample group' -- -m wide-resnet:nano -b 6 --micro-batch 6
+refuses 2 'micro-batch (6) cuts.*group (4).*bn' 'a sample group' -- -m wide-resnet:nano -b 6 --micro-batch 6
 refuses 4 'no/where' 'an output that cannot be written' -- -m gpt:nano -o no/where
 "$tool" -m gpt:nano >/dev/full 2>err
 [ $? -eq 4 ]

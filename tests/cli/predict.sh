@@ -147,7 +147,7 @@ holds t.json '[.traceEvents[] | select(.ph == "M") | .args.name] ==
 jq '.micro_batch = 8' plan.json >other.json
 refuses 1 'a.db lacks [0-9]* shapes on device a100: .*[a-z_]* [0-9,]*; ' \
     'shapes that were never measured' -- -p a.db other.json
-grep -q 'hint: measure with: weft-profile-op --plan other.json .*--roofline 312T' err
+grep -q 'hint:.*with: weft-profile-op --plan other.json.*--roofline 312T' err
 ok $? "and how to compute them: $(tail -1 err)"
 run -v -p a.db other.json
 missing=$(sed -n 's/.*lacks \([0-9]*\) shapes.*/\1/p' err)
@@ -156,7 +156,7 @@ hinted # runs the commands of the hint
 run -p a.db other.json
 is $status 0 'after that command there is a prediction'
 sqlite3 a.db 'DELETE FROM comm WHERE group_size = 4' 2>err
-refuses 1 'lacks 1 shape on device a100: all_reduce size=4 stride=1 node 40' \
+refuses 1 'lacks 1 shape.*a100: all_reduce size=4 stride=1.*40' \
     'a group that was never measured' -- -p a.db plan.json
 grep -q -- '--links "node:200G:5us cross:25G:10us"' err
 ok $? "and how: $(tail -1 err)"
@@ -220,7 +220,7 @@ holds out '.time > 0 and .rests_on.measured > 0 and .rests_on.datasheet > 0' \
     '--datasheets fills them'
 refuses 2 'does not give its devices' 'datasheets that are not there' -- --datasheets plan.json
 jq '.dtype = "bf16"' plan.json >bf16.json
-refuses 2 'the datasheet of v100-32gb gives no flops for bf16' 'a type that the datasheet lacks' \
+refuses 2 'datasheet.*v100-32gb.*flops.*bf16' 'a type that the datasheet lacks' \
     -- --datasheets --cluster v100-4x8 bf16.json
 grep -q '^hint: .*(fp32, fp16)' err
 ok $? "and those that it has: $(grep hint err)"
@@ -241,7 +241,7 @@ ok $? 'which is as if it were named'
 run -p a.db --cluster gpu:4 carried.json
 holds out '.cluster.nodes == 1' 'another one may be named'
 jq '.cluster = "gpu:2"' plan.json >bad.json
-refuses 3 'bad.json: cluster: the plan needs 4 devices, the cluster has 2' \
+refuses 3 'bad.json: cluster:.*4 devices.*2' \
     'a plan whose cluster is too small' -- -p a.db bad.json
 jq '.cluster = {"format": "weft-cluster/1", "nodes": 4}' plan.json >bad.json
 refuses 3 'bad.json: cluster.devices_per_node' 'a plan with half a cluster' -- -p a.db bad.json

@@ -136,9 +136,9 @@ run "${base[@]}" -a dp-only --micro-batch 8 --memory "$memory" --from odd-from.j
 ok $? 'but not where the options forbid it'
 made --dp 2 --pp 2 --micro-batch 2 --zero 2 --offload optimizer --overlap
 run "${base[@]}" --from from.json --zero 1
-[ $status -eq 0 ] && grep -q 'from.json: not in the space .*: overlap, offloading, ZeRO$' err
+[ $status -eq 0 ] && grep -q 'from.json:.*: overlap.*offloading.*ZeRO$' err
 ok $? "what the space does not have is said: $(grep dropped err)"
-refuses 3 'the plan to start from: 4 devices, but 2 are to be used' 'a plan for more devices' \
+refuses 3 'from: 4 devices.*2' 'a plan for more devices' \
     -- "${model[@]}" --devices 2 -b 16 --from plan.json
 refuses 3 'the plan to start from: a plan of another model' 'a plan of another model' \
     -- -m gpt:nano --cluster v100-4x8 --devices 4 -b 16 --from plan.json
@@ -241,13 +241,13 @@ most=$(jq .provenance.predicted.memory_bytes plan.json)
 run "${base[@]}" --memory $((most * 9 / 10))
 [ $status -eq 0 ] && [ "$(jq .provenance.predicted.memory_bytes out)" -le $((most * 9 / 10)) ]
 ok $? "with less memory another plan: $(jq .provenance.predicted.memory_bytes out) of $most bytes"
-refuses 1 'needs [0-9.]* MiB more than 0.5 MiB on the devices of stage [0-9]' 'too little memory' \
+refuses 1 '[0-9.]* MiB.*0.5 MiB.*devices.*[0-9]' 'too little memory' \
     -- "${base[@]}" --memory 512K
 
 # What no plan can do without is named: an op, or all of them together.
-refuses 1 'wte to loss; .* alone needs at least [0-9.]* MiB, however it is split' 'an op too large' \
+refuses 1 'wte.*loss.*[0-9.]* MiB' 'an op too large' \
     -- "${base[@]}" --memory 64K
-refuses 1 'takes at least [0-9.]* GiB on all devices together, and they have 32.00 GiB' \
+refuses 1 '[0-9.]* GiB.*devices.*32.00 GiB' \
     'a model too large' -- -m gpt:6.7B --cluster v100-4x8 --devices 1 -b 4 --no-offload
 
 # ---- unequal devices ----------------------------------------------------------------------------
@@ -280,7 +280,7 @@ run --verify hops.json
 [ $status -eq 0 ] && grep -q '^a step takes .* as it says' out
 ok $? '--verify knows the memory of every kind'
 jq '.cluster.groups[1].memory = "60M"' hops.json >false.json
-refuses 1 'stages\[[0-9]\]: needs .* MiB, but a device has 60.0 MiB' 'and refuses what is too large for one' \
+refuses 1 'stages\[[0-9]\]:.*MiB.*60.0 MiB' 'and refuses what is too large for one' \
     -- --verify false.json
 # --memory travels with the plan, in its cluster.
 run -m gpt:nano --cluster kinds.json -b 256 --micro-batch 32 --no-offload
@@ -308,7 +308,7 @@ done
 [ "$(jq '[.stages[].mesh] | all(. == "")' out)" = true ] && grep -q '6 of 8 devices are left idle' err
 ok $? "some are left idle: $(grep idle err)"
 run "${model[@]}" --devices 8 -b 16 --micro-batch 1,2
-[ $status -eq 0 ] && grep -q '4 of 8 devices are left idle: the profile lacks shapes' err
+[ $status -eq 0 ] && grep -q '4.*8 devices.*idle:.*lacks shapes' err
 ok $? "or because nothing is known of all of them: $(grep idle err)"
 jq '.nodes = 256' "$WEFT_ROOT/share/clusters/v100-4x8.json" >many.json
 run -m gpt:350M --cluster ./many.json -b 2048 --micro-batch 2048 -a dp-only
@@ -355,14 +355,14 @@ run "${base[@]}" --pin part.json
 holds out '.stages[0].mesh == "dp:2 tp:2" and .stages[0].layout.dp == "batch"' \
     'stages of a partial plan'
 jq '.pin = {"layer.*.attn": {split: {heads: 8}}}' "$WEFT_ROOT/share/models/gpt.json" >my.json
-refuses 3 './my.json:nano: pin "layer..*.attn": heads: 4 do not divide by 8' \
+refuses 3 './my.json:nano: pin "layer..*.attn": heads: 4.*divide.*8' \
     'what the model pins is checked' -- -m ./my.json:nano --set "$set_" -p p.db --devices 2 -b 4
 jq '.pin["layer.*.attn"].split.heads = 1' my.json >x && mv x my.json
 run -m ./my.json:nano --set "$set_" -p p.db --devices 2 -b 4
 [ $status -eq 0 ] && "$WEFT_BIN/weft-run" --dry-run out >x 2>>err
 ok $? 'and obeyed'
 "$WEFT_BIN/weft-plan" -m ./my.json:nano --set "$set_" --tp 2 -b 4 >out 2>err
-[ $? -eq 2 ] && grep -q 'pin "layer.\*.attn": heads: layer.0.attn has 2 parts instead of 1' err
+[ $? -eq 2 ] && grep -q 'pin "layer.\*.attn": heads: layer.0.attn.*2.*1' err
 ok $? "weft-plan, too: $(cat err)"
 while IFS='|' read -r members message text; do
     pin "$members"
@@ -377,7 +377,7 @@ done <<'END'
 "pin": {"layer.1": {"stage": 1}, "layer.2": {"stage": 0}}|pin "layer.2": stage: layer.2.ln1 is in 0|stages out of order
 END
 pin '"pin": {"stages": 1, "layer.1": {"stage": "begins"}}'
-refuses 3 'pin: at least 2 stages, but there can be at most 1' 'more cuts than stages' \
+refuses 3 'pin:.*2 stages.*1' 'more cuts than stages' \
     -- "${base[@]}" --pin part.json
 
 # ---- schedules and ZeRO -------------------------------------------------------------------------
@@ -410,13 +410,13 @@ holds out ".stages[0].zero == 3 and .provenance.predicted.time_us < 0.995 * $pla
     "ZeRO 3 wins: $(jq .provenance.predicted.time_us out) us, --zero 1 $plain us"
 run "${pipe[@]}" --schedule zero-bubble,gpipe
 holds out '.schedule == "zero-bubble" or .schedule == "gpipe"' '--schedule of two'
-refuses 2 'expected some of gpipe, 1f1b, interleaved, zero-bubble' 'an unknown schedule' \
+refuses 2 '1f1b.*zero-bubble' 'an unknown schedule' \
     -- "${pipe[@]}" --schedule dualpipe
 refuses 2 '--schedule' 'no schedule' -- "${pipe[@]}" --schedule ''
 refuses 2 '--zero: 4' 'an unknown level of ZeRO' -- "${pipe[@]}" --zero 4
 
 pin '"pin": {"layer.*": {"zero": 1}, "*": {"mesh": "x:2"}}'
-refuses 1 'no legal plan: part.json: pin "\*": 3 devices cannot be shared as it asks' 'pins that no mesh obeys' \
+refuses 1 'plan: part.json: pin "\*": 3 devices' 'pins that no mesh obeys' \
     -- "${model[@]}" --devices 3 -b 12 --micro-batch 2 --pin part.json
 
 # ---- other orders of the ops --------------------------------------------------------------------
@@ -504,13 +504,13 @@ deep=(-m gpt:1.3B --set layers=1024 --cluster v100-4x8 --devices 8 --memory 1T -
 run "${deep[@]}" --time-budget 1s
 [ $status -eq 0 ] && [ "$(took_less "$(within 2)")" = true ]
 ok $? "1,024 layers in a second: $(jq -c .provenance.predicted out)"
-refuses 1 'lacks shapes of every plan of this model that fits, such as' \
+refuses 1 'lacks shapes' \
     'missing shapes are not missing memory' -- -m gpt:350M -p p.db --devices 2 -b 4 --memory 64G
 
 # ---- what is wrong --------------------------------------------------------------------------------
 refuses 2 'missing option -m MODEL' 'no model' -- -p p.db --devices 2 -b 4
 refuses 2 'the cluster does not give its devices' 'neither profile nor datasheets' -- -m gpt:nano --devices 2 -b 4
-refuses 2 'the datasheet of v100-32gb gives no flops for bf16' 'a type that the datasheet lacks' \
+refuses 2 'datasheet.*v100-32gb.*flops.*bf16' 'a type that the datasheet lacks' \
     -- -m gpt:nano --cluster v100-4x8 -b 64 --dtype bf16
 refuses 2 'missing option --global-batch N' 'no batch' -- "${model[@]}" --devices 2
 refuses 2 'missing option --devices N or --cluster' 'no devices' -- "${model[@]}" -b 4
@@ -527,7 +527,7 @@ cp out first.json
 run "${base[@]}" -a hops --micro-batch 4,8
 cmp -s out first.json
 ok $? 'micro-batches in any order, and twice, are the same'
-refuses 2 'expected one of .*hops, .*exhaustive.*, got "magic"' 'an unknown algorithm' -- "${base[@]}" -a magic
+refuses 2 'hops.*exhaustive.*"magic"' 'an unknown algorithm' -- "${base[@]}" -a magic
 refuses 2 'adamw or sgd' 'an unknown optimizer' -- "${base[@]}" --optimizer lion
 refuses 2 '--threads: 2000' 'too many threads' -- "${base[@]}" --threads 2000
 refuses 2 'only one of them' 'two kinds of answers' -- "${base[@]}" --explain --pareto
@@ -547,13 +547,13 @@ sqlite3 other.db 'create table t(x); insert into t values (1)' 2>/dev/null || cp
 refuses 3 'other.db' 'a database of somebody else' -- -m gpt:nano -p other.db --devices 2 -b 4
 refuses 3 'toy' 'a device that the profile does not know' -- "${base[@]}" --device h100
 refuses 3 'rack' 'a cluster that is none' -- "${model[@]}" --cluster 'rack:2' -b 4
-refuses 1 'the profile lacks shapes of every plan of this model, such as' 'a model that was not profiled' \
+refuses 1 'lacks shapes' 'a model that was not profiled' \
     -- -m gpt:350M -p p.db --devices 2 -b 4
-grep -q '^hint: .*weft-profile-op\|hint: .*weft-profile-op' err
+grep -q '^hint:.*weft-profile-op\|hint:.*weft-profile-op' err
 ok $? "with the remedy: $(grep hint err | head -1)"
-refuses 1 'no legal plan: layout: a micro-batch (8) cuts a sample group (5) of layer.0.route' 'sample groups' \
+refuses 1 'plan: layout:.*micro-batch (8) cuts.*group (5).*layer.0.route' 'sample groups' \
     -- -m mixtral:nano --set group=5 --cluster v100-4x8 --devices 2 -b 8
-refuses 3 'cluster "v101": not among the shipped clusters (there are: a100-2x8 .*v100-4x8)' 'an unknown cluster' \
+refuses 3 '"v101":.*(there are: a100-2x8.*v100-4x8)' 'an unknown cluster' \
     -- "${model[@]}" --cluster v101 -b 4
 for a in exhaustive presets; do
     refuses 1 "$a: .*more than 20" 'a space that is too large to list' \

@@ -129,7 +129,7 @@ run 1 one.json -n 1 --init out1 --resume ck
 refuses 2 '--init and --resume exclude each other' 'two beginnings'
 jq '.set = "layers=3,hidden=48,heads=4,seq=16,vocab=256"' one.json >three.json
 run 1 three.json -n 1 --init out1
-refuses 3 'tensor "transformer.h.2.ln_1.weight": missing; the model.s layer.2.ln1.weight lies there' \
+refuses 3 '"transformer.h.2.ln_1.weight": missing.*model.s layer.2.ln1.weight' \
     'a model with more layers'
 jq '.set = "layers=1,hidden=48,heads=4,seq=16,vocab=256"' one.json >short.json
 run 1 short.json -n 1 --init out1
@@ -206,7 +206,7 @@ run 1 one.json -n 1 --init ''
 refuses 2 '--init: expected FILE, got ""' 'no name'
 
 ckpt export "${model[@]}" -o out1 ck
-refuses 4 'out1: exists already, and nothing is written over' 'an output that is there'
+refuses 4 'out1: exists.*written' 'an output that is there'
 ckpt export "${model[@]}" -o same.safetensors/ ck
 refuses 4 'same.safetensors: exists already' 'a file that is there'
 ckpt export "${model[@]}" -o no/where ck
@@ -263,7 +263,7 @@ refuses 2 'missing option -o NAME' 'no output'
 ckpt list -m gpt ck
 refuses 2 'list takes none' 'an option of export'
 ckpt import ck
-refuses 2 'expected a command: list or export, got "import"' 'an unknown command'
+refuses 2 'command:.*"import"' 'an unknown command'
 ckpt list
 refuses 2 'expected a command and one path' 'no path'
 "$bin/weft-ckpt" list out1 >/dev/full 2>err

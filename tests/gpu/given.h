@@ -115,27 +115,27 @@ static int given_launch(struct device_stream *s, const struct cuda_given *g,
     return device_launch(s, g->code, &g->n, &g->in, &g->out, &g->args, err);
 }
 
-/* In one recording, which is replayed once and waited for. Returns 0 or -1. */
+/* In one captured region, which is replayed once and waited for. Returns 0 or -1. */
 static int given_replay(struct device_stream *s, const struct cuda_given *g, int n,
                         struct err *err) {
-    if (device_record_begin(s, err) < 0)
+    if (device_capture_begin(s, err) < 0)
         return -1;
     int rc = 0;
     for (int i = 0; i < n && rc == 0; i++)
         rc = given_launch(s, &g[i], err);
-    struct device_recording *r = device_record_end(s, rc < 0 ? NULL : err);
+    struct device_region *r = device_capture_end(s, rc < 0 ? NULL : err);
     if (rc == 0)
         rc = r ? device_replay(r, s, err) : -1;
     if (rc == 0)
         rc = device_synchronize(s, err);
-    device_recording_destroy(r);
+    device_region_destroy(r);
     return rc;
 }
 
 /* How two instructions, of which the second has the first's result, run. */
 enum given_how {
-    GIVEN_PAIR, /* as a recording takes them (cuda_launch_pair) */
-    GIVEN_RECORDED,
+    GIVEN_PAIR, /* as a captured region takes them (cuda_launch_pair) */
+    GIVEN_CAPTURED,
     GIVEN_APART /* recorded with something between them */
 };
 
@@ -146,7 +146,7 @@ static int given_run_pair(const struct given_at *at, const struct cuda_given bot
         both[0], {.code = I_fill, .n = {.fill = {.elems = 1}}}, both[1]};
     if (how == GIVEN_PAIR)
         return cuda_launch_pair(at->stream, &both[0], &both[1], err);
-    if (how == GIVEN_RECORDED)
+    if (how == GIVEN_CAPTURED)
         return given_replay(at->stream, both, 2, err);
     if (!(all[1].out.fill.y = device_alloc(at->dev, sizeof(float), err)))
         return -1;

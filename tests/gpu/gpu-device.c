@@ -1,5 +1,5 @@
 /* gpu-device - what device.h promises, on a GPU: memory that is aligned and zeroed, copies of any size
- * whose source may be reused, streams ordered by events, recordings, and what is said when memory is
+ * whose source may be reused, streams ordered by events, captured regions, and what is said when memory is
  * short. Where there is no GPU it says so. */
 #include "../unit/tap.h"
 #include "cuda/cuda.h"
@@ -94,12 +94,12 @@ static void test_events(void) {
     free(host);
 }
 
-static void test_recording(void) {
+static void test_region(void) {
     float x = 1, *p = device_alloc(dev, sizeof x, &err);
     bool good = p && device_upload(one, p, &x, sizeof x, &err) == 0 &&
-                device_record_begin(one, &err) == 0 && fill(one, p, 1, 3) == 0 &&
+                device_capture_begin(one, &err) == 0 && fill(one, p, 1, 3) == 0 &&
                 fill(one, p, 1, 0.5f) == 0;
-    struct device_recording *r = device_record_end(one, &err);
+    struct device_region *r = device_capture_end(one, &err);
     good = good && r && device_download(one, &x, p, sizeof x, &err) == 0;
     ok(good && x == 1, "what is recorded is not done: %g %s", (double)x, err.msg);
     for (int i = 0; i < 4 && good; i++)
@@ -107,7 +107,7 @@ static void test_recording(void) {
     good = good && device_download(one, &x, p, sizeof x, &err) == 0;
     ok(good && x == 1.5f * 1.5f * 1.5f * 1.5f, "replayed four times: %g %s", (double)x,
        err.msg);
-    device_recording_destroy(r);
+    device_region_destroy(r);
     device_free(dev, p);
 }
 
@@ -138,7 +138,7 @@ int main(void) {
         test_memory();
         test_copies();
         test_events();
-        test_recording();
+        test_region();
         test_full();
     }
     device_stream_destroy(one);

@@ -105,18 +105,18 @@ static void *bits_of(const char *way, enum given_how how, int64_t *bytes, int *f
 }
 
 /* In one what GELU is of is not rounded before, so the bits tell. */
-static void test_recorded(void) {
+static void test_captured(void) {
     int64_t n = 0;
     int fused = 0, ignored;
     void *one = bits_of("fused", GIVEN_PAIR, &n, &fused);
     void *two = bits_of("apart", GIVEN_PAIR, &n, &ignored);
-    void *recorded = bits_of("fused", GIVEN_RECORDED, &n, &ignored);
+    void *recorded = bits_of("fused", GIVEN_CAPTURED, &n, &ignored);
     void *interrupted = bits_of("fused", GIVEN_APART, &n, &ignored);
     const bool all = one && two && recorded && interrupted;
     ok(all && (fused > 0) == (memcmp(one, two, (size_t)n) != 0), "%s %s",
        fused ? "the ways differ in their bits" : "# the library has no such product",
        err.msg);
-    ok(all && !memcmp(one, recorded, (size_t)n), "a recording takes them in one");
+    ok(all && !memcmp(one, recorded, (size_t)n), "a captured region takes them in one");
     ok(all && !memcmp(two, interrupted, (size_t)n), "but not with something between them");
     free(one), free(two), free(recorded), free(interrupted);
 }
@@ -243,7 +243,7 @@ int main(int argc, char **argv) {
         for (size_t i = 0; i < sizeof types / sizeof *types; i++)
             test_way(ways[way], types[i], seeds);
     if (!benches)
-        test_recorded();
+        test_captured();
     for (size_t i = 0; benches && i < sizeof forms / sizeof *forms; i++)
         for (int way = 0; way < 3; way++)
             bench(ways[way], forms + i, timer);

@@ -111,7 +111,7 @@ static const char *try_residual(enum opcode norm, enum dtype dtype, uint64_t see
     trial_pair_residual(&one, norm, dtype, seed);
     trial_pair_residual(&apart, norm, dtype, seed);
     trial_pair_on_cpu(&want);
-    const int rc = given_pair(&at, &one, seed % 2 ? GIVEN_PAIR : GIVEN_RECORDED, err);
+    const int rc = given_pair(&at, &one, seed % 2 ? GIVEN_PAIR : GIVEN_CAPTURED, err);
     if (rc < 0 || given_pair(&at, &apart, GIVEN_APART, err) < 0)
         wrong = err->msg;
     else if (seed % 2 && rc == 0)

@@ -53,7 +53,7 @@ typedef ARR(struct op) op_list;
 struct stream {
     op_list ops;
     int64_t done;
-    bool recording;
+    bool capturing;
     op_list recorded;
 };
 
@@ -69,7 +69,7 @@ static struct {
 
 static struct op *give(struct device_stream *s, enum op_kind kind) {
     struct stream *q = s->state;
-    op_list *to = q->recording ? &q->recorded : &q->ops;
+    op_list *to = q->capturing ? &q->recorded : &q->ops;
     arr_push(to, (struct op){.kind = kind});
     return &to->p[to->n - 1];
 }
@@ -274,26 +274,25 @@ static int launch(struct device_stream *s, enum opcode code, const union instr_n
     return 0;
 }
 
-static int record_begin(struct device_stream *s, struct err *err) {
+static int capture_begin(struct device_stream *s, struct err *err) {
     struct stream *q = s->state;
     (void)err;
-    q->recording = true;
+    q->capturing = true;
     return 0;
 }
 
-static int record_end(struct device_stream *s, struct device_recording *r,
-                      struct err *err) {
+static int capture_end(struct device_stream *s, struct device_region *r, struct err *err) {
     struct stream *q = s->state;
     op_list *kept = mem_alloc(sizeof *kept);
     (void)err;
     *kept = q->recorded;
     memset(&q->recorded, 0, sizeof q->recorded);
-    q->recording = false;
+    q->capturing = false;
     r->state = kept;
     return 0;
 }
 
-static int replay(struct device_recording *r, struct device_stream *s, struct err *err) {
+static int replay(struct device_region *r, struct device_stream *s, struct err *err) {
     op_list *kept = r->state;
     (void)err;
     for (int64_t i = 0; i < kept->n; i++)
@@ -302,7 +301,7 @@ static int replay(struct device_recording *r, struct device_stream *s, struct er
     return 0;
 }
 
-static void recording_destroy(struct device_recording *r) {
+static void region_destroy(struct device_region *r) {
     op_list *kept = r->state;
     arr_release(kept);
     free(kept);
@@ -458,10 +457,10 @@ static int train_apart(const struct program *g, struct data *data, bool late, bo
     fake.late = late;
     fake.deaf = deaf;
     if (records) {
-        backend.record_begin = record_begin;
-        backend.record_end = record_end;
+        backend.capture_begin = capture_begin;
+        backend.capture_end = capture_end;
         backend.replay = replay;
-        backend.recording_destroy = recording_destroy;
+        backend.region_destroy = region_destroy;
     }
     return train(g, data, &backend, out, err);
 }

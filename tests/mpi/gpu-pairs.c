@@ -1,4 +1,4 @@
-/* gpu-pairs.c - what a recording makes of a sum and the norm behind it, and of a norm's gradient and the sum
+/* gpu-pairs.c - what a captured region makes of a sum and the norm behind it, and of a norm's gradient and the sum
  * behind that (lib/cuda/cuda_pair.h), on the fake of CUDA: one kernel where they stand together, two where
  * something is between them, and the CPU's bits.
  *
@@ -34,7 +34,7 @@ int main(void) {
     at.stream = at.dev ? device_stream_create(at.dev, &err) : NULL;
     ok(at.stream != NULL, "a GPU %s", err.msg);
     for (size_t i = 0; i < sizeof norms / sizeof *norms && at.stream; i++)
-        test(&at, norms[i], GIVEN_RECORDED), test(&at, norms[i], GIVEN_APART);
+        test(&at, norms[i], GIVEN_CAPTURED), test(&at, norms[i], GIVEN_APART);
     device_stream_destroy(at.stream);
     device_destroy(at.dev);
     return done_testing();

@@ -136,7 +136,7 @@ gpus() {
         check "training on GPUs, $how, 4 ranks" on 4 "$dir/gpu-train" $how
     done
     check "works of GPUs, 3 ranks" on 3 "$dir/gpu-works" 1 own
-    check "pairs in recordings" on 1 "$dir/gpu-pairs"
+    check "pairs in captured regions" on 1 "$dir/gpu-pairs"
     check "training on GPUs, 2 ranks" on 2 "$dir/gpu-train" own
     check "collectives of GPUs, measured" profile_gpus
     if "$dir/plans" reference "$work" >"$out" 2>&1; then
@@ -237,18 +237,18 @@ skips() {
 }
 
 # Data that is read before it is wanted.
-aheads() {
-    [ -x "$dir/ahead" ] || return
+prefetches() {
+    [ -x "$dir/prefetch" ] || return
     for plan in 0 1 2; do
-        check "read ahead" on 1 "$dir/ahead" "$work" $plan
+        check "read ahead" on 1 "$dir/prefetch" "$work" $plan
     done
     for plan in 3 4; do
-        check "read ahead, 2 ranks" on 2 "$dir/ahead" "$work" $plan
+        check "read ahead, 2 ranks" on 2 "$dir/prefetch" "$work" $plan
     done
 }
 
 echo "# seed of today: $today"
-[ $# -gt 0 ] || set -- streams reshards plans emulated skips aheads messages collectives works staged gpus backends endings
+[ $# -gt 0 ] || set -- streams reshards plans emulated skips prefetches messages collectives works staged gpus backends endings
 for part; do
     "$part"
 done

@@ -62,7 +62,7 @@ static int product_on_gpu(struct cuda_call *c, const struct cuda_given *g) {
                : cuda_linear_dx(c, &g->n.linear_dx, &g->in.linear_dx, &g->out.linear_dx);
 }
 
-/* As a recording gives them: 1 in one, 0 one by one, -1. */
+/* As a captured region gives them: 1 in one, 0 one by one, -1. */
 static int on_gpu(const struct trial_pair *p, struct err *err) {
     const struct cuda_given first = trial_given(&p->first),
                             second = trial_given(&p->second);

@@ -122,7 +122,7 @@ static void try_ops(struct all *x, int i) {
         }
 }
 
-/* The best step of the stages from s on, which begin at c->first[s]: all ways to go on are tried, and the
+/* The best step of the stages from s on, which begin at c->first[s]: all strategies to go on are tried, and the
  * best of each stage by itself is the best of all, for none depends on another. */
 static double try_stages(const struct aceso_problem *p, struct aceso_config *c, int s,
                          int left, double longest, double sum) {
@@ -199,7 +199,7 @@ static void test_bounds(struct rng *r, int seed) {
                                 .most = OPS,
                                 .behind = behind,
                                 .most_us = INFINITY,
-                                .most_ways = 1000};
+                                .most_strategies = 1000};
         for (ask.first = 0; ask.first < OPS; ask.first++) {
             double bound[OPS + 1];
             struct aceso_solved solved;

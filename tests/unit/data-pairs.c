@@ -248,8 +248,10 @@ static void test_spans(void) {
     double begins = 0, longest = 0, lost[70] = {0};
     spans_init(&s, 64, 0.15, 3, VOCAB - 1, 1, NULL);
     for (uint64_t key = 0; key < DRAWS; key++) {
-        spans_read(&s, key, false, 0, s.input, count_up, &zero, in, NULL);
-        spans_read(&s, key, true, 0, s.target, count_up, &zero, out, NULL);
+        spans_read(&s, &(struct spans_part){key, false, 0, s.input}, count_up, &zero, in,
+                   NULL);
+        spans_read(&s, &(struct spans_part){key, true, 0, s.target}, count_up, &zero, out,
+                   NULL);
         bad += !whole_again(&s, in, out);
         for (int64_t i = 0; i < s.target; i++)
             if (out[i] < 70 && out[i] != s.eos)
@@ -257,7 +259,8 @@ static void test_spans(void) {
         begins += in[0] == 0 && in[1] == s.sentinel;
         longest += out[s.target - 3 - (s.noise - s.spans)] == s.sentinel - s.spans + 1;
         int64_t first = (int64_t)(key % 60), n = 1 + (int64_t)(key / 60 % 4);
-        spans_read(&s, key, false, first, n, count_up, &zero, part, NULL);
+        spans_read(&s, &(struct spans_part){key, false, first, n}, count_up, &zero, part,
+                   NULL);
         parts += memcmp(part, in + first, (size_t)n * sizeof *in) != 0;
     }
     ok(!bad, "spans put back into the input make the window again");

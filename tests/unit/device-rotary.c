@@ -24,9 +24,10 @@ static void drop(struct test *t) {
 }
 
 static void run(const struct test *t) {
-    kernel_rotary(t->batch, t->seq, t->heads, t->dim, t->first, t->base, false, t->x, t->y);
-    kernel_rotary(t->batch, t->seq, t->heads, t->dim, t->first, t->base, true, t->dy,
-                  t->dx);
+    struct kernel_rotary r = {t->batch, t->seq, t->heads, t->dim, t->first, t->base, false};
+    kernel_rotary(&r, t->x, t->y);
+    r.back = true;
+    kernel_rotary(&r, t->dy, t->dx);
 }
 
 /* A head at a position: the pair (i, i + dim/2) is one number, which turns. */
@@ -71,7 +72,8 @@ static void check(int64_t batch, int64_t seq, int64_t heads, int64_t dim, int64_
     double e = nmse(t.n, t.y, y), f = nmse(t.n, t.dx, dx);
     ok(e < 1e-13 && f < 1e-13, "rotary %d x %d from %d x %d x %d: y %.0e dx %.0e",
        (int)batch, (int)seq, (int)first, (int)heads, (int)dim, e, f);
-    kernel_rotary(batch, seq, heads, dim, first, base, false, t.x, t.x);
+    kernel_rotary(&(struct kernel_rotary){batch, seq, heads, dim, first, base, false}, t.x,
+                  t.x);
     ok(same(t.n, t.x, t.y), "in place: the same bits");
     free(y), free(dx);
     drop(&t);

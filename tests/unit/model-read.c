@@ -1,4 +1,5 @@
 /* Model files: repeats and what they bind, dims and sizes, names, ties, and the hash. */
+#include "message.h"
 #include "model.h"
 
 #include <math.h>
@@ -35,7 +36,7 @@ static struct model *reads(const char *text, const char *what) {
 static void refuses(const char *text, const char *message) {
     struct err err = {0};
     struct model *m = model_of(text, NULL, &err);
-    ok(!m && !strcmp(err.msg, message) && err.status == EXIT_INPUT, "refuses: %s",
+    ok(!m && message_says(err.msg, message) && err.status == EXIT_INPUT, "refuses: %s",
        m ? "it is accepted" : err.msg);
     model_destroy(m);
 }
@@ -116,26 +117,24 @@ static void test_nested_repeats(void) {
 
 static void test_repeats_refused(void) {
     refuses(MODEL(SIZES, WTE REPEAT("b", "2", ", 'bind': {'f': [1]}", GELU("a", "x", "x"))),
-            "ops[1] (b): bind.f: expected 2 values, one per block, got 1");
+            "ops[1] (b): bind.f:...2...1");
     refuses(MODEL(SIZES, WTE REPEAT("b", "2", ", 'bind': 3", GELU("a", "x", "x"))),
-            "ops[1] (b): bind: expected an object, got a whole number");
+            "ops[1] (b): bind:...whole");
     refuses(MODEL(SIZES, WTE REPEAT("b", "'seq-5'", "", GELU("a", "x", "x"))),
-            "ops[1] (b): repeat: expected 0 to 1048576 blocks, got -1");
+            "ops[1] (b): repeat:...0...1048576...-1");
     refuses(
         MODEL(SIZES, WTE REPEAT("b", "2", "", GELU("a", "x", "x") "," GELU("c", "y", "x"))),
-        "ops[1] (b).ops[1] (c): in[0]: no tensor \"y\" before this op");
+        "ops[1] (b).ops[1] (c): in[0]:...\"y\" before");
     refuses(MODEL(SIZES, WTE REPEAT("b", "2", ", 'index': 'i', 'bind': {'f': 'w*2'}",
                                     LINEAR("a", "hidden", "f", "x", "x", ""))),
-            "ops[1] (b).ops[0] (a): dims[2]: size \"w*2\" is not defined");
-    refuses(
-        MODEL(SIZES, WTE REPEAT("b", "2", ", 'bind': {'f': [6, 12]}",
-                                LINEAR("a", "hidden", "f", "x", "x", ""))),
-        "ops[1] (b).ops[0] (a): dims[2]: \"f\" is bound to a number; a dim takes the name of "
-        "a size");
+            "ops[1] (b).ops[0] (a): dims[2]:...\"w*2\"...defined");
+    refuses(MODEL(SIZES, WTE REPEAT("b", "2", ", 'bind': {'f': [6, 12]}",
+                                    LINEAR("a", "hidden", "f", "x", "x", ""))),
+            "ops[1] (b).ops[0] (a): dims[2]: \"f\"");
     refuses(
         MODEL(SIZES ", 'w': '6+i'", WTE REPEAT("b", "2", ", 'index': 'i'",
                                                LINEAR("a", "hidden", "w", "x", "x", ""))),
-        "ops[1] (b).ops[0] (a): dims[2]: size \"w\": size \"i\" is not defined");
+        "ops[1] (b).ops[0] (a): dims[2]:...\"w\":...\"i\"...defined");
     char text[4096] = "", deep[8192];
     for (int i = 0; i < 9; i++)
         sprintf(text + strlen(text), "{'name': 'b', 'repeat': 1, 'ops': [");
@@ -266,16 +265,14 @@ static void test_published_sizes(void) {
 static void test_sizes_refused(void) {
     refuses(
         MODEL("'seq': 4, 'hidden': 'vocab*2', 'vocab': 'hidden/2'", WTE LOSS("loss", "x")),
-        "ops[0] (wte): dims[2]: size \"hidden\": size \"vocab\": size \"hidden\" depends on itself");
+        "ops[0] (wte): dims[2]:...\"hidden\":...\"vocab\":...\"hidden\"...itself");
     refuses(MODEL("'seq': 0, 'hidden': 6, 'vocab': 8", WTE LOSS("loss", "x")),
-            "inputs.ids.dims[1]: size \"seq\": 0 is not in 1..2^40");
-    refuses(
-        MODEL("'seq': 4, 'hidden': 6.5, 'vocab': 8", WTE LOSS("loss", "x")),
-        "ops[0] (wte): dims[2]: size \"hidden\": expected a whole number or an expression, "
-        "got a fraction");
+            "inputs.ids.dims[1]:...\"seq\": 0...1..2^40");
+    refuses(MODEL("'seq': 4, 'hidden': 6.5, 'vocab': 8", WTE LOSS("loss", "x")),
+            "ops[0] (wte): dims[2]:...\"hidden\":...whole");
     refuses(
         MODEL("'seq': 1099511627776, 'hidden': 1048576, 'vocab': 8", WTE LOSS("loss", "x")),
-        "ops[0] (wte): dims: a tensor of 1.15e+18 elements is too large");
+        "ops[0] (wte): dims:...1.15e+18 elements...large");
 }
 
 /* What --set and "set" say. */
@@ -299,16 +296,16 @@ static void test_settings(void) {
 static void test_names(void) {
     refuses(
         MODEL(SIZES, WTE GELU("a", "x", "x") "," GELU("a", "x", "x") "," LOSS("loss", "x")),
-        "ops[2] (a): name: two ops or blocks are called \"a\"");
+        "ops[2] (a): name:...called \"a\"");
     refuses(
         MODEL(SIZES, WTE REPEAT("b", "2", "", GELU("a", "x", "x") "," GELU("a", "x", "x"))),
-        "ops[1] (b).ops[1] (a): name: two ops or blocks are called \"b.0.a\"");
+        "ops[1] (b).ops[1] (a): name:...called \"b.0.a\"");
     refuses(MODEL(SIZES, WTE REPEAT("b", "1", "", GELU("a", "x", "x")) "," REPEAT(
                              "b", "1", "", GELU("c", "x", "x"))),
-            "ops[2] (b): name: two ops or blocks are called \"b\"");
+            "ops[2] (b): name:...called \"b\"");
     refuses(
         MODEL(SIZES, WTE REPEAT("b", "1", "", GELU("a", "x", "x")) "," GELU("b", "x", "x")),
-        "ops[2] (b): name: two ops or blocks are called \"b\"");
+        "ops[2] (b): name:...called \"b\"");
     for (int i = 0; i < 4; i++) {
         static const char *const bad[] = {"", "a.b", "3x", "a,b"};
         char text[2048], want[256];
@@ -334,10 +331,9 @@ static void test_losses(void) {
     m = reads(MODEL(SIZES, WTE LOSS("early", "x") "," LOSS("same", "x")),
               "a tensor in two losses");
     model_destroy(m);
-    refuses(MODEL(SIZES, WTE GELU("act", "x", "x")),
-            "ops: the result of \"act\" is not used");
+    refuses(MODEL(SIZES, WTE GELU("act", "x", "x")), "ops:...result...\"act\"...used");
     refuses(MODEL(SIZES, WTE GELU("dead", "x", "y") "," LOSS("loss", "x")),
-            "ops: the result of \"dead\" is not used");
+            "ops:...result...\"dead\"...used");
     refuses(
         MODEL(
             SIZES,
@@ -346,7 +342,7 @@ static void test_losses(void) {
                 "x") ","
                      "{'name': 'act', 'kind': 'gelu', 'in': ['loss'], 'out': 'y', 'dims': []},"
                      "{'name': 'act2', 'kind': 'gelu', 'in': ['y'], 'out': 'y', 'dims': []}"),
-        "ops: \"loss\" is a loss, and no op may read it");
+        "ops: \"loss\"...loss...read");
 }
 
 static void test_ties(void) {
@@ -450,7 +446,7 @@ static void test_missing_operands(void) {
     refuses(MODEL(SIZES,
                   WTE "{'name': 'sum', 'kind': 'add', 'in': ['x', 'none'], 'out': 'y',"
                       " 'dims': ['batch', 'seq', 'hidden']}"),
-            "ops[1] (sum): in[1]: no tensor \"none\" before this op");
+            "ops[1] (sum): in[1]:...\"none\" before");
 }
 
 static void test_hash(void) {

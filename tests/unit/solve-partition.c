@@ -1,5 +1,5 @@
 /* The partition solver against brute force: every assignment of colour classes to ordered
- * stages, priced by the definition with no tables. Also bad input, broken answers, stopped
+ * stages, by the definition with no tables. Also bad input, broken answers, stopped
  * searches (a true bound after any number of steps) and exhaustive runs on wider graphs
  * against a plain dynamic program. */
 #include "solve/partition/partition.h"
@@ -51,10 +51,9 @@ static void random_edges(struct rng *r, json_t *list, const int *node, int n, bo
             if (draw(r, 0, 99) >= density)
                 continue;
             int from = node[turned ? v : u], to = node[turned ? u : v];
-            json_array_append_new(list, json_pack("{s:i, s:i, s:f, s:I}", "sourceId",
+            json_array_append_new(list, json_pack("{s:i, s:i, s:f}", "sourceId",
                                                   100 - 7 * from, "destId", 100 - 7 * to,
-                                                  "cost", (double)cost[from] / 4, "size",
-                                                  (json_int_t)cost[from] + 1));
+                                                  "cost", (double)cost[from] / 4));
         }
 }
 
@@ -65,7 +64,6 @@ static json_t *random_problem(struct rng *r, int n, bool training) {
     int fw[MAX_NODES], bw[MAX_NODES], density = (int)draw(r, 5, 70);
     int64_t cost[MAX_NODES], devices = draw(r, 1, n < 6 ? 4 : 3);
     int64_t cpus = draw(r, 0, 2) ? 0 : draw(r, 1, devices < 2 ? 1 : 2);
-    bool never = draw(r, 0, 7) == 0; /* some costs say "never" */
     json_t *nodes = json_array(), *edges = json_array();
     bool colored = draw(r, 0, 1);
     for (int i = 0; i < n; i++) {
@@ -76,8 +74,6 @@ static json_t *random_problem(struct rng *r, int n, bool training) {
         else if (training || (colored && draw(r, 0, 1)))
             color = training ? i : (int)draw(r, 0, n - 1);
         cost[i] = draw(r, 0, 12) * (draw(r, 0, 3) > 0);
-        if (never && draw(r, 0, 3) == 0)
-            cost[i] = 400000000000000 + draw(r, 0, 1);
         *(backward ? &bw[i - forward] : &fw[i]) = i;
         json_array_append_new(nodes, random_node(r, i, backward, color, kind));
     }
@@ -93,12 +89,6 @@ static json_t *random_problem(struct rng *r, int n, bool training) {
                           "edges", edges);
     if (kind & 16)
         json_object_set_new(o, "microBatches", json_integer(draw(r, 1, 4)));
-    if (draw(r, 0, 1)) {
-        json_object_set_new(o, "objective", json_string("bytes"));
-        json_object_set_new(o, "maxLoad", json_real((double)draw(r, 4, 12 * n) / 4));
-    } else if (draw(r, 0, 7) == 0) {
-        json_object_set_new(o, "maxLoad", json_real((double)draw(r, 4, 12 * n) / 4));
-    }
     return o;
 }
 
@@ -147,7 +137,7 @@ static bool allowed(const struct partition_problem *p, const int *stage, const b
 
 static double price(const struct partition_problem *p, const int *stage, const bool *cpu,
                     int stages) {
-    double worst = 0, bytes = 0;
+    double worst = 0;
     int behind = 0;
     for (int s = stages - 1; s >= 0; s--) {
         double compute = 0, comm = 0, memory = 0;
@@ -165,17 +155,14 @@ static double price(const struct partition_problem *p, const int *stage, const b
             }
             if (inside ? reads_out : reads_in)
                 comm += p->nodes[i].send_s;
-            if (!inside && reads_in)
-                bytes += p->nodes[i].bytes;
         }
         behind += used > 0;
         double load = cpu[s] ? compute : compute + comm;
-        if ((!cpu[s] && memory > p->max_size) ||
-            (p->goal == PARTITION_BYTES ? compute : load) > p->max_load)
+        if (!cpu[s] && memory > p->max_size)
             return INFINITY;
         worst = fmax(worst, load);
     }
-    return p->goal == PARTITION_BYTES ? bytes : worst;
+    return worst;
 }
 
 static double brute_force(const struct partition_problem *p) {
@@ -236,19 +223,15 @@ static bool right_answer(const json_t *doc, const struct partition_problem *p, d
     return good;
 }
 
-static const struct partition_ban nothing_banned = {INFINITY, INFINITY};
-
 /* The bare search, stopped after any number of steps, never claims too much. */
 static bool true_when_stopped(const json_t *doc, const struct partition_problem *p,
                               double best, struct rng *r) {
     struct partition_core c;
     struct partition_chain ch;
     struct partition_watch w = {.end_s = INFINITY, .max_steps = draw(r, 1, 60)};
-    partition_core_create(p, PARTITION_CORE_EXACT, nothing_banned, &w, &c);
+    partition_core_create(p, &w, &c);
     partition_chain_init(&ch, c.n);
     double cut = draw(r, 0, 1) ? INFINITY : (double)draw(r, 0, 200) / 8;
-    if (p->goal == PARTITION_MAXLOAD && cut > p->max_load)
-        cut = p->max_load * (1 + 1e-12);
     double bound = partition_ideal(&c, 0, cut, &w, &ch);
     bool good = bound <= best + 1e-9 || (bound <= cut && best >= cut - 1e-9);
     if (!good || ch.value < best - 1e-9)
@@ -289,8 +272,7 @@ static void test_random(int count, int lo, int hi, bool training, const char *wh
 
 /* ---- wider graphs against a plain dynamic program ---------------------------------- */
 
-/* best[set][a][b] over all down-sets of a graph without colours; goal MAXLOAD, no
- * activations. */
+/* best[set][a][b] over all down-sets of a graph without colours and activations. */
 static double plain_program(const struct partition_problem *p) {
     int sets = 1 << p->n, layers = (p->accels + 1) * (p->cpus + 1);
     double *best = mem_array((size_t)(sets * layers), sizeof *best);
@@ -351,8 +333,6 @@ static void test_wide(int count, bool edges, const char *what) {
         if (!edges)
             json_object_set_new(doc, "edges", json_array());
         json_object_del(doc, "microBatches");
-        json_object_del(doc, "objective");
-        json_object_del(doc, "maxLoad");
         json_object_set_new(doc, "maxFPGAs", json_integer(draw(&r, 1, 5)));
         json_object_set_new(doc, "maxCPUs", json_integer(draw(&r, 0, 2)));
         json_array_foreach(json_object_get(doc, "nodes"), at, node) {
@@ -402,7 +382,7 @@ static void test_rising_cuts(void) {
     status |= status ? 0 : partition_solve(&p, &exact, &a, NULL);
     ok(!status && a.optimal, "a grid of 5 x 16 is solved to the end: %g in %lld steps",
        a.value, (long long)a.steps);
-    partition_core_create(&p, PARTITION_CORE_EXACT, nothing_banned, &w, &c);
+    partition_core_create(&p, &w, &c);
     partition_chain_init(&ch, c.n);
     double bound = partition_ideal(&c, 0, a.value * (1 + 1e-9), &w, &ch);
     ok(fabs(bound - a.value) < 1e-6 && fabs(ch.value - a.value) < 1e-9,
@@ -480,9 +460,6 @@ static const struct {
     {"negative size", DOC(NODE(1, ", \"size\": -4"), ""), EXIT_INPUT, "nodes[0].size"},
     {"a word for a number", DOC(NODE(1, ", \"colorClass\": \"x\""), ""), EXIT_INPUT,
      "nodes[0].colorClass"},
-    {"unknown objective",
-     "{" HEAD "\"objective\": \"speed\", \"nodes\": [], \"edges\": []}", EXIT_INPUT,
-     "objective"},
     {"one node too large", DOC(NODE(7, ", \"size\": 11"), ""), EXIT_NO,
      "maxSizePerFPGA: node 7"},
     {"all too large",
@@ -494,12 +471,6 @@ static const struct {
     {"nowhere to stand",
      "{" HEAD "\"edges\": [], \"nodes\": [{\"id\": 5, \"supportedOnFpga\": 0, "
      "\"cpuLatency\": 1, \"isBackwardNode\": 0}]}", EXIT_NO, "node 5 is not supported"},
-    {"largest load too tight",
-     "{" HEAD "\"maxLoad\": 1, \"edges\": [], \"nodes\": ["
-     NODE(1, "") "," NODE(2, "") "," NODE(3, "") "]}", EXIT_NO, "maxLoad: no split"},
-    {"load too tight",
-     "{" HEAD "\"maxLoad\": 1, \"objective\": \"bytes\", \"edges\": [], \"nodes\": ["
-     NODE(1, "") "," NODE(2, "") "," NODE(3, "") "]}", EXIT_NO, "maxLoad"},
 };
 
 static const char three_nodes[] =

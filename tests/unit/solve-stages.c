@@ -1,9 +1,10 @@
 /* Stages against brute force: random dense and additive problems, tight and loose memory,
- * infeasible ones, ties, forbidden pairs of 10^18, cut costs, classes of devices. */
+ * infeasible ones, ties, forbidden pairs of 10^18, choices bound to a part of the devices. */
 #include "common/mem.h"
 #include "common/rng.h"
 #include "solve-text.h"
 #include "solve/solve.h"
+#include "solve/stages/stages.h"
 #include "tap.h"
 
 #include <math.h>
@@ -14,12 +15,12 @@ enum { L_MAX = 6, D_MAX = 8, N_MAX = 4, C_MAX = 3 };
 
 /* A dense problem in plain arrays, and what the brute force has found. */
 struct small {
-    int layers, devices, submeshes, configs, charge, max_stages;
+    int layers, devices, submeshes, configs, max_stages;
     double batches;
-    bool use_all, classes, cuts;
+    bool use_all, classes;
     int size[N_MAX], class[N_MAX];
     int split; /* devices before it are class 0, the others class 1 */
-    double t[L_MAX][L_MAX][N_MAX][C_MAX], cut[L_MAX + 1];
+    double t[L_MAX][L_MAX][N_MAX][C_MAX];
     int succ[L_MAX][L_MAX][N_MAX][C_MAX];
     double best;
 };
@@ -38,11 +39,9 @@ static struct small draw(struct rng *r) {
                       .devices = 1 + (int)rng_below(r, D_MAX),
                       .submeshes = 1 + (int)rng_below(r, N_MAX),
                       .configs = 1 + (int)rng_below(r, C_MAX),
-                      .charge = (int)rng_below(r, 4),
                       .max_stages = rng_below(r, 4) ? 99 : 1 + (int)rng_below(r, 3),
                       .use_all = rng_below(r, 2),
-                      .classes = rng_below(r, 3) == 0,
-                      .cuts = rng_below(r, 2)};
+                      .classes = rng_below(r, 3) == 0};
     static const double counts[] = {1, 2, 4, 16, 512};
     int kind = (int)rng_below(r, 4), tight = (int)rng_below(r, 3);
     s.batches = counts[rng_below(r, 5)];
@@ -51,8 +50,6 @@ static struct small draw(struct rng *r) {
         s.size[n] = 1 + (int)rng_below(r, n + 1);
         s.class[n] = (int)rng_below(r, 2);
     }
-    for (int l = 1; l < s.layers && s.cuts; l++)
-        s.cut[l] = kind ? rng_real(r) : (double)rng_below(r, 2);
     for (int l = 0; l < s.layers; l++)
         for (int k = l; k < s.layers; k++)
             for (int n = 0; n < s.submeshes; n++)
@@ -63,12 +60,6 @@ static struct small draw(struct rng *r) {
                                                       : (int)rng_below(r, 3);
                 }
     return s;
-}
-
-static void charge(const struct small *s, int l, int k, double t, double *w, double *m) {
-    double in = s->cut[l], out = k + 1 < s->layers ? s->cut[k + 1] : 0;
-    *w = t + (s->charge == 0 || s->charge == 2 ? in : 0) + (s->charge >= 1 ? out : 0);
-    *m = s->charge == 3 ? fmax(t, out) : *w;
 }
 
 /* All ways to go on with layers l.. on devices dev..; room = least successors still allowed
@@ -88,19 +79,16 @@ static void brute(struct small *s, int l, int dev, int stages, int room, double 
         for (int n = 0; n < s->submeshes; n++)
             for (int c = 0; c < s->configs; c++) {
                 int end = dev + s->size[n], succ = s->succ[l][k][n][c];
-                double w, m, t = s->t[l][k][n][c];
+                double t = s->t[l][k][n][c];
                 bool in = !s->classes || (s->class[n] ? dev >= s->split : end <= s->split);
                 if (end > s->devices || succ < 0 || isinf(t) || !in)
                     continue;
-                charge(s, l, k, t, &w, &m);
-                brute(s, k + 1, end, stages + 1, room - 1 < succ ? room - 1 : succ, sum + w,
-                      fmax(max, m));
+                brute(s, k + 1, end, stages + 1, room - 1 < succ ? room - 1 : succ, sum + t,
+                      fmax(max, t));
             }
 }
 
 static json_t *problem(const struct small *s) {
-    static const char *const charges[] = {"receiver", "sender", "both", "link"};
-    static const char *const names[] = {"a", "b"};
     json_t *cost = json_array(), *succ = json_array(), *mesh = json_array();
     for (int l = 0; l < s->layers; l++) {
         json_t *cl = json_array(), *sl = json_array();
@@ -123,44 +111,50 @@ static json_t *problem(const struct small *s) {
         json_array_append_new(succ, sl);
     }
     for (int n = 0; n < s->submeshes; n++)
-        json_array_append_new(mesh, s->classes ? json_pack("{s:i, s:s}", "size", s->size[n],
-                                                           "class", names[s->class[n]])
-                                               : json_pack("[i]", s->size[n]));
+        json_array_append_new(mesh, json_pack("[i]", s->size[n]));
     json_t *p = json_pack("{s:s, s:s, s:i, s:f, s:b, s:i, s:o, s:o, s:o}", "format",
                           "weft-problem/1", "problem", "stages", "num_layers", s->layers,
                           "num_micro_batches", s->batches, "use_all_devices", s->use_all,
                           "max_stages", s->max_stages, "submeshes", mesh, "compute_cost",
                           cost, "max_n_succ_stages", succ);
     json_object_set_new(p, "num_micro_batches", json_integer((json_int_t)s->batches));
-    if (s->classes) {
-        json_t *runs = json_array();
-        if (s->split)
-            json_array_append_new(runs,
-                                  json_pack("{s:s, s:i}", "class", "a", "count", s->split));
-        if (s->split < s->devices)
-            json_array_append_new(runs, json_pack("{s:s, s:i}", "class", "b", "count",
-                                                  s->devices - s->split));
-        json_object_set_new(p, "devices", runs);
-    } else {
-        json_object_set_new(p, "num_devices", json_integer(s->devices));
-    }
-    json_t *x = json_array();
-    for (int l = 1; l < s->layers && s->cuts; l++)
-        json_array_append_new(x, json_real(s->cut[l]));
-    if (s->cuts)
-        json_object_set_new(
-            p, "cut", json_pack("{s:o, s:s}", "cost", x, "charge", charges[s->charge]));
-    else
-        json_decref(x);
+    json_object_set_new(p, "num_devices", json_integer(s->devices));
     return p;
 }
 
-/* A submesh of a class that no device has is bad input, not a problem. */
-static bool class_missing(const struct small *s) {
-    for (int n = 0; n < s->submeshes && s->classes; n++)
-        if (s->class[n] ? s->split == s->devices : s->split == 0)
-            return true;
-    return false;
+/* Binds each choice to the devices of its submesh's class, as a caller of the solver does. */
+static void bind_classes(const struct small *s, struct stages_problem *p) {
+    for (int i = 0; i < p->num_choices; i++) {
+        struct stages_choice *c = &p->choices[i];
+        bool last = s->class[p->configs[c->config].submesh] == 1;
+        int first = last ? s->split : 0, end = last ? s->devices : s->split;
+        c->lo = s->devices - end + c->size;
+        c->hi = s->devices - first;
+    }
+}
+
+/* Solves a document with choices that are bound so. Returns an answer of value and bound alone. */
+static json_t *solve_bound(const struct small *s, const json_t *doc,
+                           const struct solve_limits *limits, struct err *err) {
+    struct stages_problem p;
+    struct stages_doc d;
+    struct stages_answer a;
+    struct json_stream stream;
+    json_t *answer = NULL;
+    char *text = json_dumps(doc, 0);
+    json_stream_text(&stream, text, strlen(text), "t");
+    if (stages_read(&p, &d, &stream, err) == 0) {
+        bind_classes(s, &p);
+        if (stages_solve(&p, limits, &a, err) == 0) {
+            answer = json_pack("{s:f, s:f}", "value", a.plan.value, "bound", a.bound);
+            stages_answer_release(&a);
+        }
+        stages_release(&p);
+        stages_doc_release(&d);
+    }
+    json_stream_close(&stream);
+    free(text);
+    return answer;
 }
 
 static double number(const json_t *a, const char *key) {
@@ -172,15 +166,14 @@ static void test_dense(void) {
     int wrong = 0, bounds = 0, infeasible = 0, cases = 0, silent = 0, gaps = 0;
     while (cases < 6000) {
         struct small s = draw(&r);
-        if (class_missing(&s))
-            continue;
         cases++;
         s.best = INFINITY;
         brute(&s, 0, 0, 0, 999, 0, 0);
         json_t *p = problem(&s);
         struct err err = {0};
         struct solve_limits limits = {.gap = rng_below(&r, 4) ? 0 : 0.2};
-        json_t *a = solve_tree(&solve_stages, p, &limits, &err);
+        json_t *a = s.classes ? solve_bound(&s, p, &limits, &err)
+                              : solve_tree(&solve_stages, p, &limits, &err);
         double tol = 1e-9 * fmax(1e-30, fabs(s.best));
         infeasible += isinf(s.best);
         if (!a) {
@@ -331,12 +324,8 @@ static void test_input(void) {
           "compute_cost[1][1][0]: expected 1 entries, got 2");
     input("{\"compute_cost\": [[[[1]], 7]]}", "compute_cost[0][1]: expected an array");
     input("{\"problem\": \"joint\"}", "t: problem: this is a joint problem");
-    input("{\"cut\": {\"a\": 1, \"a\": 2}}", "t:1:22: duplicate key \"a\"");
+    input("{\"layers\": {\"a\": 1, \"a\": 2}}", "t:1:25: duplicate key \"a\"");
     input("{\"num_layers\": 1, \"num_layers\": 1}", "num_layers: this key stands here a");
-    input("{\"format\": \"weft-problem/1\", \"num_layers\": 1, \"num_micro_batches\": 1, "
-          "\"devices\": [{\"class\": \"a\", \"count\": 1}], \"submeshes\": [{\"size\": 1, "
-          "\"class\": \"b\"}], \"configs\": [{\"submesh\": 0, \"time\": [1]}]}",
-          "submeshes[0].class");
 }
 
 int main(void) {

@@ -26,11 +26,11 @@ enum {
     SAMPLES_LEAST = 7,
     SAMPLES_MOST = 400,
     BURST_MOST = 10000,
-    RECORDED_MOST = 64, /* runs in a recording */
+    CAPTURED_MOST = 64, /* runs in a captured region */
 };
 static const double burst_s = 10e-6, slice_s = 60e-3;
-/* Where launches are recorded: of one recording, and of replays between two looks at the clock. */
-static const double recording_s = 200e-6, sample_s = 4e-3;
+/* Where launches are captured: of one region, and of replays between two looks at the clock. */
+static const double region_s = 200e-6, sample_s = 4e-3;
 
 /* The update touches everything once a step. */
 static bool is_update(enum opcode code) {
@@ -75,7 +75,7 @@ int bench_open(struct bench *b, int threads, struct err *err) {
         !(b->stream = device_stream_create(b->device, err)) ||
         !(b->scalars = device_alloc(b->device, sizeof now, err)))
         return -1;
-    b->records = device_can_record(b->device);
+    b->captures = device_can_capture(b->device);
     return device_upload(b->stream, b->scalars, &now, sizeof now, err);
 }
 
@@ -250,20 +250,20 @@ static bool precise(const struct limits *l, double *x, int n) {
            1.25 / 1.35 * 2 * stats_spread(x, n) / sqrt((double)n) < l->error;
 }
 
-/* Of a device that records, runs as one recording after the other, at most so many in one. */
-static int record_runs(struct bench *b, int n, struct device_recording **out,
-                       struct err *err) {
-    if (device_record_begin(b->stream, err) < 0)
+/* Of a device that captures, runs as one region after the other, at most so many in one. */
+static int capture_runs(struct bench *b, int n, struct device_region **out,
+                        struct err *err) {
+    if (device_capture_begin(b->stream, err) < 0)
         return -1;
     int rc = 0;
     for (int i = 0; i < n && rc == 0; i++)
         rc = bench_run(b, err);
-    *out = device_record_end(b->stream, rc < 0 ? NULL : err);
+    *out = device_capture_end(b->stream, rc < 0 ? NULL : err);
     return rc < 0 || !*out ? -1 : 0;
 }
 
-static int replay_runs(struct bench *b, struct device_recording *r, int times,
-                       double *each_s, struct err *err) {
+static int replay_runs(struct bench *b, struct device_region *r, int times, double *each_s,
+                       struct err *err) {
     double start = now_s();
     for (int i = 0; i < times; i++)
         if (device_replay(r, b->stream, err) < 0)
@@ -276,15 +276,15 @@ static int replay_runs(struct bench *b, struct device_recording *r, int times,
 
 /* The executor replays stretches of instructions, so these are timed that way: launches from the host
  * one by one would take longer than short instructions do. */
-static int time_recorded(struct bench *b, const struct limits *l, struct measured *out,
+static int time_captured(struct bench *b, const struct limits *l, struct measured *out,
                          struct err *err) {
     double x[SAMPLES_MOST], once;
     /* The first run loads kernels, and a product's tries its algorithms: it says nothing of the next. */
     if (time_burst(b, 1, &once, err) < 0 || time_burst(b, 2, &once, err) < 0)
         return -1;
-    int n = 0, runs = (int)fmin(RECORDED_MOST, fmax(2, ceil(recording_s / once)));
-    struct device_recording *r = NULL;
-    int rc = record_runs(b, runs, &r, err);
+    int n = 0, runs = (int)fmin(CAPTURED_MOST, fmax(2, ceil(region_s / once)));
+    struct device_region *r = NULL;
+    int rc = capture_runs(b, runs, &r, err);
     if (rc == 0)
         rc = replay_runs(b, r, 1, &once, err);
     int times = (int)fmin(BURST_MOST, fmax(1, ceil(sample_s / once)));
@@ -297,7 +297,7 @@ static int time_recorded(struct bench *b, const struct limits *l, struct measure
         if (rc == 0 && interrupted())
             rc = 1;
     }
-    device_recording_destroy(r);
+    device_region_destroy(r);
     if (rc == 0)
         *out = (struct measured){.median_us = 1e6 * stats_median(x, n),
                                  .spread = stats_spread(x, n),
@@ -305,27 +305,27 @@ static int time_recorded(struct bench *b, const struct limits *l, struct measure
     return rc;
 }
 
-/* Two runs at least, some thirty at most; of recordings some ten samples, behind a fresh one, and a product's
+/* Two runs at least, some thirty at most; of regions some ten samples, behind a fresh one, and a product's
  * algorithms are tried. */
 double bench_estimate_s(const struct bench *b, const struct instr_key *key,
                         const struct limits *l, double run_s) {
     enum { SAMPLES = 10, TRIALS = 40 };
-    const double recorded_s = 2e-3;
-    if (!b->records) {
+    const double captured_s = 2e-3;
+    if (!b->captures) {
         const double least = l->over > 1 ? slice_s : burst_s;
         return fmax(2 * run_s, fmin(l->row_s, 30 * fmax(run_s, least)));
     }
     const bool product = key->code == I_linear || key->code == I_linear_dx ||
                          key->code == I_linear_dw || key->code == I_matmul ||
                          key->code == I_matmul_dw;
-    return recorded_s + (product ? TRIALS * run_s : 0) +
+    return captured_s + (product ? TRIALS * run_s : 0) +
            fmax(3 * run_s, fmin(l->row_s, SAMPLES * fmax(sample_s, run_s)));
 }
 
 int bench_measure(struct bench *b, const struct limits *l, struct measured *out,
                   struct err *err) {
-    if (b->records)
-        return time_recorded(b, l, out, err);
+    if (b->captures)
+        return time_captured(b, l, out, err);
     double x[SAMPLES_MOST], once, least = l->over > 1 ? slice_s : burst_s;
     if (time_burst(b, 1, &once, err) < 0)
         return -1;

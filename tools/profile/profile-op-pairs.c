@@ -1,6 +1,6 @@
 /* Instructions that a GPU does in one call with another (cuda.h), beside which they stand in the model's program.
  * A profile has a row for each instruction; so one of the two is the time of it alone, and the other is what it
- * adds: the two of them in a recording, less the one alone. Their sum is what is predicted.
+ * adds: the two of them in a captured region, less the one alone. Their sum is what is predicted.
  *
  * GELU and its gradient may be done in the product before, where that is faster: the row of the product is its own,
  * and GELU's is what it adds. Which products stand in front is read off the model's program. Norms with the sum of

@@ -40,7 +40,7 @@ struct bench_scalars {
 struct bench {
     int64_t budget;                       /* bytes, set before use, as is the backend */
     const struct device_backend *backend; /* NULL: the CPU */
-    bool records; /* launches are timed as the executor gives them */
+    bool captures; /* launches are timed as the executor gives them */
     struct device *device;
     struct device_stream *stream;
     struct bench_scalars *scalars; /* on the device */
@@ -72,7 +72,7 @@ int bench_run(struct bench *b, struct err *err); /* once, on the next set */
 /* From now on, until another is prepared, this one is launched behind it on its first result: as a pair
  * (cuda/cuda.h). Returns 0 or -1. */
 int bench_put_behind(struct bench *b, const struct instr_key *behind, struct err *err);
-/* Launches the two as a recording does: 1 where they were one call, 0, or -1. */
+/* Launches the two as a captured region does: 1 where they were one call, 0, or -1. */
 int bench_run_pair(struct bench *b, struct err *err);
 /* 0, 1 when interrupted, or -1. */
 int bench_measure(struct bench *b, const struct limits *l, struct measured *out,

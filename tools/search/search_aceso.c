@@ -149,7 +149,7 @@ static int pareto(const struct aceso_problem *p, FILE *f, struct err *err) {
     struct aceso_result r;
     struct err last = {0};
     now.top = 1;
-    while (!aceso_search_stopped(p) && aceso_search(&now, &r, &last) == 0) {
+    while (!aceso_stopped(p) && aceso_search(&now, &r, &last) == 0) {
         const struct aceso_step_cost *cost = &r.plans[0].cost;
         note("weft-search: %s in %s", text_time(cost->us).s, text_bytes(cost->mib * MIB).s);
         now.limits.mib = cost->mib - cost->mib / 16;

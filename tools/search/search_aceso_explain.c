@@ -63,7 +63,7 @@ static double try(struct explain *x, const char *what, const struct aceso_proble
                   bool relaxed) {
     struct aceso_result r = {0};
     struct err why = {0};
-    if (aceso_search_stopped(p))
+    if (aceso_stopped(p))
         return 0;
     const struct aceso_plan *found = aceso_search(p, &r, &why) == 0 ? r.plans : NULL;
     if (relaxed && (!found || found->cost.us > x->best->cost.us))
@@ -181,7 +181,7 @@ int search_aceso_explain(const struct aceso_problem *p, const struct aceso_plan 
     try_recompute(&x);
     try_micro_batches(&x);
     print_summary(&x, try_relaxed(&x));
-    if (aceso_search_stopped(p))
+    if (aceso_stopped(p))
         fprintf(f, "stopped before all was tried\n");
     return 0;
 }

@@ -56,7 +56,6 @@ void units_problem(const struct space *sp, int units, int64_t columns, double mi
                                    .max_stages = sp->max_groups,
                                    .num_configs = (int)n,
                                    .num_choices = (int)n,
-                                   .charge = STAGES_CHARGE_RECEIVER,
                                    .dense_time = time,
                                    .dense_succ = succ};
     out->configs = mem_array(n, sizeof *out->configs);

@@ -275,9 +275,7 @@ bool cut_graph_solve(const struct cut_graph *g, int stages, double *us, int *sta
                                   .colors = g->n,
                                   .accels = stages,
                                   .max_size = g->memory,
-                                  .max_load = INFINITY,
-                                  .micro_batches = g->micro_batches,
-                                  .goal = PARTITION_MAXLOAD};
+                                  .micro_batches = g->micro_batches};
     struct solve_limits limits = {
         .gap = 1e-3, .seed = 1, .threads = 1, .steps = MOST_STEPS};
     struct partition_answer a;

@@ -6,9 +6,8 @@
  * the two, and the last question is asked just below the incumbent, so that the proof does
  * not rest on the bisection.
  *
- * Where the down-sets are many, those of two topological orders give an incumbent, and sets
- * near it, drawn anew every round, better ones. Where they are too many to list, that is all, and the
- * bound is the one of joint_bound.c.
+ * The down-sets of one topological order, which are few, give a first plan. Where all together are too
+ * many, that is all, and the bound is the one of joint_bound.c.
  */
 #include "solve/joint/joint.h"
 
@@ -16,19 +15,11 @@
 #include "solve/solve_doc.h"
 
 #include <float.h>
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define BELOW (1 - 1e-12) /* "just below": the rounding of sums of times is smaller */
-#define MOST_BYTES                                                                         \
-    (INT64_C(300) << 20) /* bytes for all down-sets with what is stored of each */
-#define MOST     1000000 /* down-sets */
-#define FEW      3000    /* down-sets that need no incumbent first */
-#define NEAR     1500    /* down-sets of one round near the incumbent */
-#define SHORT    6  /* rounds without a better plan after which all down-sets are tried */
-#define PATIENCE 24 /* ... after which a search without a time budget ends */
+#define MOST  20000       /* down-sets: beyond, the questions take hours */
 
 struct search {
     const struct joint_problem *p;
@@ -36,9 +27,9 @@ struct search {
     struct joint_bound root;
     struct joint_plan best, plan;
     double bound; /* proven */
-    int questions, rounds;
-    bool wide; /* the down-sets are too many */
-    int64_t sets, pairs, judged, knapsacks;
+    int questions;
+    bool part; /* down-sets of one order alone were searched */
+    int64_t sets, pairs, evaluated, knapsacks;
 };
 
 static double gap_of(double value, double bound) {
@@ -60,9 +51,9 @@ static int ask(struct search *s, struct joint_dp *dp, double T) {
     return answer;
 }
 
-/* Bisects until the optimum over these sets is known up to `width`; below 1 % every
- * other question is whether there is anything better at all. Returns false when stopped. */
-static bool narrow(struct search *s, struct joint_dp *dp, bool all, double width) {
+/* Bisects until the optimum over these sets is known; below 1 % every other question is whether
+ * there is anything better at all. Returns false when stopped. */
+static bool narrow(struct search *s, struct joint_dp *dp) {
     double lo = s->bound;
     if (isinf(s->best.value)) {
         int first = ask(s, dp, INFINITY);
@@ -71,7 +62,7 @@ static bool narrow(struct search *s, struct joint_dp *dp, bool all, double width
     }
     for (bool below = false;; below = !below) {
         double hi = s->best.value, T = lo + (hi - lo) / 2;
-        if (hi - lo <= width * hi || near_enough(s))
+        if (hi <= lo || near_enough(s))
             return true;
         below = (below && hi - lo <= 0.01 * hi) || hi - lo <= 1e-7 * hi;
         if (below)
@@ -84,7 +75,7 @@ static bool narrow(struct search *s, struct joint_dp *dp, bool all, double width
             if (no <= lo)
                 return true; /* an exact choice of alternatives was beyond measure */
             lo = no;
-            if (all)
+            if (!s->part)
                 s->bound = lo;
         } else if (s->best.value >= hi) {
             return true; /* rounding: the plan is no better than it was */
@@ -92,68 +83,26 @@ static bool narrow(struct search *s, struct joint_dp *dp, bool all, double width
     }
 }
 
-/* Asks for a little less, after a yes for much less, and for smaller steps after every
- * no. Returns false when stopped. */
-static bool descend(struct search *s, struct joint_dp *dp) {
-    double step = 1e-6, least = 1e-6;
-    while (!near_enough(s) && step >= least) {
-        double hi = s->best.value;
-        int answer = ask(s, dp, isinf(hi) ? hi : fmax(hi * (1 - step), s->bound));
-        if (answer < 0)
-            return false;
-        if (answer == 1)
-            step = least == 1e-6 ? 0.03 : fmin(2 * step, 0.1);
-        else
-            step /= 8;
-        least = answer == 1 || least > 1e-6 ? 1e-4 : 1e-6;
-    }
-    return true;
-}
-
 static int explain(struct search *s, struct joint_dp *dp, struct err *err);
 
 /* Searches a family of down-sets, which it takes over. Returns 0, 1 when stopped, or -1
  * when all were searched and there is no plan. */
-static int search_sets(struct search *s, struct joint_sets *x, bool all, double width,
-                       struct err *err) {
+static int search_sets(struct search *s, struct joint_sets *x, struct err *err) {
     struct joint_table t;
     struct joint_dp dp;
-    int stopped = joint_table_init(&t, s->p, &s->root, s->best.value, x) < 0, bad = 0;
+    int stopped = joint_table_init(&t, s->p, &s->root, x) < 0, bad = 0;
     joint_dp_init(&dp, s->p, &t);
-    if (all)
-        s->sets = t.n;
+    s->sets = t.n;
     if (!stopped)
-        stopped = !(width < 1 ? narrow(s, &dp, all, width) : descend(s, &dp));
-    if (!stopped && all && isinf(s->best.value))
+        stopped = !narrow(s, &dp);
+    if (!stopped && !s->part && isinf(s->best.value))
         bad = explain(s, &dp, err);
     s->pairs += dp.pairs;
-    s->judged += dp.judged;
+    s->evaluated += dp.evaluated;
     s->knapsacks += dp.knapsacks;
     joint_dp_release(&dp);
     joint_table_release(&t);
     return bad < 0 ? bad : stopped;
-}
-
-/* Searches sets near the incumbent, or along random orders without one, until `patience`
- * rounds found nothing better. */
-static void search_near(struct search *s, int patience, struct err *err) {
-    size_t words = (size_t)s->best.words, bytes = words * sizeof(uint64_t);
-    uint64_t *chain = mem_array(((size_t)s->p->nodes + 1), bytes);
-    bool stopped = false;
-    for (int idle = 0; !stopped && idle < patience && !near_enough(s); s->rounds++) {
-        double before = s->best.value;
-        struct joint_sets x;
-        size_t n = isinf(before) ? 1 : (size_t)s->best.n;
-        for (size_t i = 0; i <= n && isfinite(before); i++) /* the last stage first */
-            memcpy(chain + i * words, s->best.sets + (n - i) * words, bytes);
-        for (int v = 0; v < s->p->nodes && isinf(before); v++)
-            chain[words + (size_t)(v >> 6)] |= UINT64_C(1) << (v & 63);
-        joint_sets_near(&x, s->p, chain, (int)n + 1, NEAR, s->limits->seed,
-                        (uint64_t)s->rounds);
-        stopped = search_sets(s, &x, false, 1, err) != 0;
-        idle = s->best.value < before ? 0 : idle + 1;
-    }
-    free(chain);
 }
 
 /* ---- no plan at all -------------------------------------------------------------- */
@@ -238,17 +187,16 @@ static void describe(const struct search *s, bool exact, char *proof, size_t siz
     int n = snprintf(proof, size,
                      "%s: %d questions \"all stages within T\" to a dynamic program over ",
                      exact     ? "exact"
-                     : s->wide ? "the down-sets are too many to try them all"
+                     : s->part ? "the down-sets are too many to try them all"
                                : "stopped early",
                      s->questions);
-    n += s->wide
-             ? snprintf(proof + n, size - (size_t)n,
-                        "%d families of them near the best plan", s->rounds)
-             : snprintf(proof + n, size - (size_t)n, "%lld down-sets", (long long)s->sets);
-    n += snprintf(proof + n, size - (size_t)n,
-                  "; of %lld possible stages %lld judged by their nodes, %lld by an exact "
-                  "choice of alternatives",
-                  (long long)s->pairs, (long long)s->judged, (long long)s->knapsacks);
+    n += snprintf(proof + n, size - (size_t)n, "%lld down-sets%s", (long long)s->sets,
+                  s->part ? " of one order" : "");
+    n += snprintf(
+        proof + n, size - (size_t)n,
+        "; of %lld possible stages %lld evaluated by their nodes, %lld by an exact "
+        "choice of alternatives",
+        (long long)s->pairs, (long long)s->evaluated, (long long)s->knapsacks);
     snprintf(proof + n, size - (size_t)n, "%s",
              exact                      ? s->bound > s->root.value
                                               ? "; the last answer was no, just below the value"
@@ -274,29 +222,14 @@ static json_t *answer_json(struct search *s) {
 
 /* ---- the whole ------------------------------------------------------------------- */
 
-/* Returns how many down-sets fit into MOST_BYTES with what the table and the labels hold of each. */
-static int64_t most_sets(const struct search *s) {
-    const struct joint_problem *p = s->p;
-    int64_t words = (p->nodes + 63) / 64;
-    int64_t each = p->num_degrees * (int64_t)sizeof(struct joint_row) + 16 * words + 160 +
-                   s->root.width * (int64_t)sizeof(double);
-    return MOST_BYTES / each < MOST ? MOST_BYTES / each : MOST;
-}
-
 static int search_all(struct search *s, struct err *err) {
     struct joint_sets x;
-    if (!joint_sets_all(&x, s->p, FEW))
-        return search_sets(s, &x, true, 0, err);
-    joint_sets_lines(&x, s->p);
-    search_sets(s, &x, false, 1e-3, err);
-    search_near(s, SHORT, err);
-    if (joint_stopped(s->p) || near_enough(s))
+    joint_sets_line(&x, s->p);
+    s->part = true;
+    if (search_sets(s, &x, err) || near_enough(s))
         return 0;
-    if (!joint_sets_all(&x, s->p, most_sets(s)))
-        return search_sets(s, &x, true, 0, err);
-    s->wide = true;
-    search_near(s, isinf(s->p->deadline_s) ? PATIENCE : INT_MAX, err);
-    return 0;
+    s->part = joint_sets_all(&x, s->p, MOST) != 0;
+    return s->part ? 0 : search_sets(s, &x, err);
 }
 
 static json_t *run(struct search *s, struct err *err) {
@@ -320,9 +253,9 @@ static json_t *run(struct search *s, struct err *err) {
     else
         err_no(
             err,
-            "memory: no plan along %d topological orders of the %d nodes fits; the graph "
+            "memory: no plan along one topological order of the %d nodes fits; the graph "
             "is too wide to try them all",
-            4 * s->rounds, s->p->nodes);
+            s->p->nodes);
     return NULL;
 }
 

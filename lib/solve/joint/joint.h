@@ -15,8 +15,7 @@
  * and the greatest stage time is minimized, with sum t*d <= devices, sum d <= N.
  *
  * joint_doc.c packs a document, joint_read.c makes a struct joint_problem of it, joint_sets.c
- * lists down-sets (closed under successors), joint_table.c keeps what is additive over their
- * nodes, joint_curve.c bounds time and memory together, joint_dp.c answers "is there a plan with
+ * lists down-sets (closed under successors), joint_table.c adds up what their nodes need, joint_dp.c answers "is there a plan with
  * all times <= T" over these sets, joint_items.c and joint_knap.c choose alternatives exactly,
  * joint_bound.c says how many devices what is left needs at least, joint.c searches for T, and
  * joint_check.c works the answer out again from the document alone.
@@ -89,16 +88,8 @@ static inline bool joint_has(const uint64_t *set, int v) {
  * than `most` or time is up. */
 int joint_sets_all(struct joint_sets *x, const struct joint_problem *p, int64_t most);
 
-/* Lists the suffixes of two topological orders, which are always few. */
-void joint_sets_lines(struct joint_sets *x, const struct joint_problem *p);
-
-/* Lists sets near a chain of them (`chain`: m sets of increasing size, as words; the
- * first empty, the last everything): each with some random nodes added or removed, and
- * the suffixes of random orders through all. There are about `most` of them; `round`
- * varies the choice. */
-void joint_sets_near(struct joint_sets *x, const struct joint_problem *p,
-                     const uint64_t *chain, int m, int64_t most, uint64_t seed,
-                     uint64_t round);
+/* Lists the suffixes of one topological order, which are always few. */
+void joint_sets_line(struct joint_sets *x, const struct joint_problem *p);
 void joint_sets_release(struct joint_sets *x);
 
 /* ---- bounds from what is additive over nodes --------------------------------------- */
@@ -116,79 +107,25 @@ enum { JOINT_MEASURES = 3 }; /* the best mu; time alone; memory alone */
 
 struct joint_bound {
     struct joint_measure m[JOINT_MEASURES];
-    double value;     /* no plan is faster; INFINITY: none fits into memory */
-    int num_y, width; /* y = 1, 2, 4, ...; columns */
-    double *mu;       /* [pair of neighbouring y] */
-    double *column;   /* [node][width]: q against y, for what is in front of other stages */
+    double value; /* no plan is faster; INFINITY: none fits into memory */
 };
 void joint_bound_init(struct joint_bound *b, const struct joint_problem *p);
 void joint_bound_release(struct joint_bound *b);
-/* The columns from whose sums the number of devices needed at a y and T follows. */
-struct joint_need {
-    int time, memory;       /* the first of two columns */
-    double f;               /* fraction of the second */
-    double per_q, per_byte; /* devices */
-};
-struct joint_need joint_need_at(const struct joint_bound *b, const struct joint_problem *p,
-                                int64_t y, double T);
-
-/* Returns the devices that nodes need whose columns add up to sum - less. */
-static inline double joint_need(const struct joint_need *n, const double *sum,
-                                const double *less) {
-    int i = n->time, j = n->memory;
-    double q = (1 - n->f) * (sum[i] - less[i]) + n->f * (sum[i + 1] - less[i + 1]);
-    double bytes = (1 - n->f) * (sum[j] - less[j]) + n->f * (sum[j + 1] - less[j + 1]);
-    return q * n->per_q > bytes * n->per_byte ? q * n->per_q : bytes * n->per_byte;
-}
-
 /* ---- tables over down-sets ---------------------------------------------------------- */
 
-/* Sums over one set, at one tensor degree; every node and edge counts with its least. For a
- * stage large \ small,
- *   sum of p >= large.p - small.p,
- *   edges    >= large.enter + small.leave - (edges that jump over the stage). */
-struct joint_row {
-    double p, w, a, b;
-    double enter, leave; /* seconds of edges into the set, for their heads, their tails */
-};
-
-/* Curves against y, the micro-batches in flight: joint_curve.c. */
-struct joint_curve {
-    int num_y, num_mu; /* y = 1, 2, 4, ...; num_y = 0: no curves */
-    int width;   /* columns: memory at y; per pair of y and mu, p + mu memory at both */
-    double *mu;  /* [degree][pair of y][num_mu] */
-    double *sum; /* [degree][set][width] */
-    double slack_memory, slack_time;
-};
-
+/* The sets in the order of the search. */
 struct joint_table {
     const struct joint_problem *p;
     const struct joint_bound *bound;
     int n, words;
     uint64_t *bits;               /* n x words: the sets, by rising m[0] and size */
     double *used[JOINT_MEASURES]; /* [set]: sum of q */
-    double *rest;                 /* [set][bound->width]: columns of the nodes outside */
-    struct joint_row *row;        /* [degree][set] */
-    struct joint_row slack[64];   /* [degree]: what rounding can do to a difference */
-    int *first_in;                /* [node]: the number of its first incoming edge */
-    double *edge_in, *edge_out;   /* [degree][edge]: least seconds for its head, tail */
-    struct joint_curve curve;
 };
 
-/* Takes the sets over (x is empty afterwards), for questions with a limit up to `wanted`
- * (or INFINITY). 0, or -1 when stopped; release it in both cases. */
+/* Takes the sets over (x is empty afterwards). 0, or -1 when stopped; release it in both cases. */
 int joint_table_init(struct joint_table *t, const struct joint_problem *p,
-                     const struct joint_bound *bound, double wanted, struct joint_sets *x);
+                     const struct joint_bound *bound, struct joint_sets *x);
 void joint_table_release(struct joint_table *t);
-
-/* Builds the curves. cap: more time than any stage of interest takes. */
-void joint_curve_init(struct joint_table *t, double cap);
-void joint_curve_release(struct joint_curve *c);
-
-/* Returns false when no choice of alternatives of large \ small fits with y micro-
- * batches in flight and has a sum of p within `time`. */
-bool joint_curve_allows(const struct joint_table *t, int small, int large, int g, int64_t y,
-                        double time);
 
 /* ---- the choice of alternatives -------------------------------------------------- */
 
@@ -261,7 +198,7 @@ struct joint_dp {
         prune; /* drops what leaves too few devices for the rest; otherwise the search shows how far devices reach */
     double open; /* after a "no": least bound of the stages whose alternatives were beyond
                     measure */
-    int64_t pairs, judged, knapsacks;
+    int64_t pairs, evaluated, knapsacks;
     int *divisors, num_divisors; /* of the samples: the data degrees */
     int *first_d;                /* [degree][n]: the first d with t d >= n devices */
     struct joint_labels *labels; /* per set */

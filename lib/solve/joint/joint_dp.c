@@ -7,10 +7,9 @@
  *
  * Sets are visited so that each comes after those that it contains; a set with labels is extended by
  * every larger set that one more stage can reach. Pairs are not listed: which sets can be reached
- * follows from the tables (joint_table.c) by tests of rising cost: how many devices the nodes between
- * and those outside need at least at T; whether one set contains the other; the least time and memory
- * of the stage; whether the label would be new; the stage itself, by sums over its nodes; and last
- * the exact choice of alternatives.
+ * follows from tests of rising cost: how many devices the nodes between and those outside need at
+ * least at T (joint_table.c); whether one set contains the other; whether the label would be new;
+ * the stage itself, by sums over its nodes; and last the exact choice of alternatives.
  */
 #include "solve/joint/joint.h"
 
@@ -31,12 +30,6 @@ struct joint_labels {
     int n, cap;
 };
 
-/* A node outside the set with an edge into it, over which a label's stage would jump. */
-struct jump {
-    int node;
-    double seconds; /* at this degree */
-};
-
 /* One question. */
 struct run {
     struct joint_dp *dp;
@@ -44,10 +37,6 @@ struct run {
     double limit, sync;
     double room[JOINT_MEASURES]; /* what a device holds */
     double slack;                /* devices: rounding of "needs at least" */
-    const double *none;          /* columns of no node */
-    int *band;                   /* [x]: the first set that leaves x devices' worth */
-    struct jump *jump;           /* [degree][num_jumps] */
-    int num_jumps;
 };
 
 /* One stage under judgement at one degree; what fits is monotone in y, so two numbers per
@@ -121,7 +110,7 @@ static void add_label(struct joint_dp *dp, struct joint_labels *l, struct joint_
 
 /* ---- one stage --------------------------------------------------------------------- */
 
-static void judge(struct run *r, struct trial *t) {
+static void evaluate(struct run *r, struct trial *t) {
     struct joint_dp *dp = r->dp;
     joint_items_make(&dp->items, dp->p, set_bits(r->t, t->small), set_bits(r->t, t->large),
                      t->degree);
@@ -133,14 +122,14 @@ static void judge(struct run *r, struct trial *t) {
         t->yes[i] = 0;
         t->no[i] = t->runs && least <= r->limit ? INT64_MAX : 0;
     }
-    dp->judged++;
+    dp->evaluated++;
 }
 
 static bool fits(struct run *r, struct trial *t, int i, int64_t y) {
     const struct joint_problem *p = r->dp->p;
     const struct joint_sums *s = &t->s;
     if (!t->made)
-        judge(r, t);
+        evaluate(r, t);
     if (y <= t->yes[i] || y >= t->no[i])
         return y < t->no[i];
     bool good = false;
@@ -161,60 +150,17 @@ static bool fits(struct run *r, struct trial *t, int i, int64_t y) {
 
 /* ---- all stages between two sets ----------------------------------------------------- */
 
-/* Least amounts of the stage, by subtraction. */
-struct least {
-    double p, edges, w, a, b;
-};
-
-static struct least subtract(const struct run *r, int small, int large, int g) {
-    const struct joint_table *t = r->t;
-    const struct joint_row *i = t->row + (int64_t)g * t->n + small;
-    const struct joint_row *j = t->row + (int64_t)g * t->n + large;
-    const struct joint_row *slack = &t->slack[g];
-    const struct jump *jump = r->jump + g * r->num_jumps;
-    const uint64_t *bits = set_bits(t, large);
-    double edges = j->enter + i->leave - slack->p;
-    for (int u = 0; u < r->num_jumps; u++)
-        if (!joint_has(bits, jump[u].node))
-            edges -= jump[u].seconds;
-    return (struct least){j->p - i->p - slack->p, edges, fmax(j->w - i->w - slack->w, 0),
-                          fmax(j->a - i->a - slack->a, 0), fmax(j->b - i->b - slack->b, 0)};
-}
-
-/* Returns the columns of the nodes outside a set, or zeros where nothing is to be
- * dropped for them. */
-static const double *rest_of(const struct run *r, int set) {
-    return r->dp->prune ? r->t->rest + (int64_t)set * r->t->bound->width : r->none;
-}
-
-/* Returns whether what is outside a set fits into the devices that are left in front of
- * a label, as far as sums can tell. */
-static bool rest_fits(const struct run *r, int set, int k, int s) {
-    const struct joint_table *t = r->t;
-    struct joint_need need = joint_need_at(t->bound, t->p, s + 1, r->limit);
-    return k + joint_need(&need, rest_of(r, set), r->none) <= t->p->devices + r->slack;
-}
-
 /* Extends one label by this stage. The least data degree that fits is enough, because a
  * larger one takes more devices and adds more to s. */
-static void extend(struct run *r, struct trial *t, const struct joint_label *l,
-                   const struct least *least, int first) {
+static void extend(struct run *r, struct trial *t, const struct joint_label *l, int first) {
     struct joint_dp *dp = r->dp;
     const struct joint_problem *p = dp->p;
     struct joint_labels *to = &dp->labels[t->large];
     for (int i = first; i < dp->num_divisors; i++) {
         int d = dp->divisors[i], k = l->k + p->degrees[t->degree] * d, s = l->s + d;
         int64_t y = 1 + (l->s + d - 1) / d;
-        if (k + dp->need[t->large] > p->devices || s > p->limit_s)
+        if (k + dp->need[t->large] > p->devices || s > p->limit_s || known(to, k, s))
             return;
-        double time = r->limit * d - least->edges - r->sync * (d - 1) * least->w;
-        if (least->p > time || least->a * (double)y + least->b > p->capacity)
-            continue;
-        if (known(to, k, s))
-            return;
-        if (!rest_fits(r, t->large, k, s) ||
-            !joint_curve_allows(r->t, t->small, t->large, t->degree, y, time))
-            continue;
         if (fits(r, t, i, y)) {
             add_label(dp, to, (struct joint_label){k, s, t->small, l->k, t->degree, d});
             return;
@@ -246,43 +192,15 @@ static void extend_pair(struct run *r, struct trial *t, int small, int large, in
         if (first == dp->num_divisors || t_degree * dp->divisors[first] > most ||
             all_known(dp, from, large, t_degree, dp->divisors[first]))
             continue;
-        struct least x = subtract(r, small, large, g);
-        if (x.a + x.b > p->capacity)
-            continue;
         t->degree = g;
         t->made = false;
         for (int i = 0; i < from->n; i++)
-            extend(r, t, &from->p[i], &x, first);
+            extend(r, t, &from->p[i], first);
     }
 }
 
 /* ---- all sets -------------------------------------------------------------------------
  */
-
-static void find_jumps(struct run *r, const uint64_t *set) {
-    const struct joint_table *t = r->t;
-    const struct joint_problem *p = t->p;
-    int edges = t->first_in[p->nodes], n = 0;
-    int *at = mem_array((size_t)p->nodes, sizeof *at);
-    for (int v = 0; v < p->nodes; v++)
-        for (int i = 0; i < p->node[v].num_in && joint_has(set, v); i++) {
-            int u = p->node[v].in[i].node;
-            if (!joint_has(set, u) && !at[u])
-                at[u] = ++n;
-        }
-    r->num_jumps = n;
-    memset(r->jump, 0, (size_t)n * (size_t)p->num_degrees * sizeof *r->jump);
-    for (int v = 0; v < p->nodes; v++)
-        for (int i = 0; i < p->node[v].num_in && joint_has(set, v); i++) {
-            int u = p->node[v].in[i].node, e = t->first_in[v] + i;
-            for (int g = 0; g < p->num_degrees && at[u]; g++) {
-                struct jump *j = &r->jump[g * n + at[u] - 1];
-                j->node = u;
-                j->seconds += t->edge_in[g * edges + e] + t->edge_out[g * edges + e];
-            }
-        }
-    free(at);
-}
 
 /* Returns the first position from lo on where used[0] >= least, or n. */
 static int first_from(const struct joint_table *t, int lo, double least) {
@@ -304,62 +222,35 @@ static bool contains(const uint64_t *large, const uint64_t *small, int words) {
     return true;
 }
 
-/* All stages in front of one set. */
-struct front {
-    int set, left; /* devices */
-    double used, per;
-    struct joint_need stage, beyond; /* for the stage; for what it leaves */
-};
-
-/* Tries the stages whose larger set is one of from..to-1. Returns false when stopped. */
-static bool extend_range(struct run *r, struct trial *trial, const struct front *f,
-                         int from, int to) {
+/* Tries the stages in front of set i whose larger set is one of from..to-1. Returns false when
+ * stopped. */
+static bool extend_range(struct run *r, struct trial *trial, int i, int from, int to) {
     const struct joint_table *t = r->t;
     const struct joint_dp *dp = r->dp;
-    const uint64_t *bits = set_bits(t, f->set);
-    const double *rest = rest_of(r, f->set);
+    const uint64_t *bits = set_bits(t, i);
+    int left = dp->p->devices - dp->labels[i].p[0].k;
     for (int j = from; j < to; j++) {
         if (((j - from) & 4095) == 4095 && joint_stopped(dp->p))
             return false;
-        if (f->left <= dp->need[j] || !contains(set_bits(t, j), bits, t->words))
+        if (left <= dp->need[j] || !contains(set_bits(t, j), bits, t->words))
             continue;
-        const double *beyond = rest_of(r, j);
         double fewest =
-            fmax((t->used[0][j] - f->used) * f->per, joint_need(&f->stage, rest, beyond)) -
-            r->slack;
-        double most = fmin(f->left - dp->need[j],
-                           f->left - joint_need(&f->beyond, beyond, r->none) + r->slack);
-        if (fewest <= most)
-            extend_pair(r, trial, f->set, j, (int)ceil(fmax(fewest, 0)), (int)most);
+            isinf(r->room[0]) ? 0 : (t->used[0][j] - t->used[0][i]) / r->room[0] - r->slack;
+        if (fewest <= left - dp->need[j])
+            extend_pair(r, trial, i, j, (int)ceil(fmax(fewest, 0)), left - dp->need[j]);
     }
     return true;
 }
 
-/* Extends the labels of one set. Sets are sorted by what they use, so those that leave x
- * devices' worth stand together, and so do, among them, those within reach of the
- * devices that are left then. */
+/* Extends the labels of one set. Sets are sorted by what they use, so those within reach of the
+ * devices that are left stand together. */
 static bool extend_set(struct run *r, struct trial *trial, int i) {
     const struct joint_table *t = r->t;
-    const struct joint_dp *dp = r->dp;
-    const struct joint_labels *from = &dp->labels[i];
-    int left = dp->p->devices - from->p[0].k, s = from->p[from->n - 1].s;
     double room = r->room[0] * (1 + 1e-9);
-    struct front f = {i,
-                      left,
-                      t->used[0][i],
-                      1 / room,
-                      joint_need_at(t->bound, t->p, s + 1, r->limit),
-                      joint_need_at(t->bound, t->p, s + 2, r->limit)};
-    bool going = true;
-    find_jumps(r, set_bits(t, i));
-    if (!dp->prune || isinf(room))
-        return extend_range(r, trial, &f, i + 1, t->n);
-    for (int x = left - 1; x >= 0 && going; x--) {
-        int lo = r->band[x] > i ? r->band[x] : i + 1, end = x ? r->band[x - 1] : t->n;
-        int hi = first_from(t, lo, f.used + (left - x + r->slack) * room);
-        going = extend_range(r, trial, &f, lo, hi < end ? hi : end);
-    }
-    return going;
+    int left = r->dp->p->devices - r->dp->labels[i].p[0].k;
+    int end =
+        isinf(room) ? t->n : first_from(t, i, t->used[0][i] + (left + r->slack) * room);
+    return extend_range(r, trial, i, i + 1, end);
 }
 
 static void find_needs(struct run *r) {
@@ -431,8 +322,7 @@ int joint_dp_run(struct joint_dp *dp, double limit, struct joint_plan *plan) {
                     .limit = limit,
                     .sync = joint_sync_factor(dp->p),
                     .slack = 1e-7 + 4 * DBL_EPSILON * dp->p->nodes * dp->p->devices *
-                                        dp->p->devices,
-                    .none = t->rest + (int64_t)(t->n - 1) * t->bound->width};
+                                        dp->p->devices};
     struct joint_labels *full = &dp->labels[t->n - 1];
     int answer = 0;
     arena_release(&dp->arena);
@@ -441,10 +331,6 @@ int joint_dp_run(struct joint_dp *dp, double limit, struct joint_plan *plan) {
     find_needs(&r);
     if (dp->need[0] > dp->p->devices)
         return 0;
-    r.band = mem_array((size_t)dp->p->devices + 1, sizeof *r.band);
-    for (int x = 0; x <= dp->p->devices && isfinite(r.room[0]); x++)
-        r.band[x] = first_from(t, 0, t->bound->m[0].total - (x + r.slack) * r.room[0]);
-    r.jump = mem_array((size_t)dp->p->nodes * (size_t)dp->p->num_degrees, sizeof *r.jump);
     struct trial trial = {0};
     trial.yes = mem_array((size_t)dp->num_divisors, sizeof *trial.yes);
     trial.no = mem_array((size_t)dp->num_divisors, sizeof *trial.no);
@@ -454,8 +340,6 @@ int joint_dp_run(struct joint_dp *dp, double limit, struct joint_plan *plan) {
             answer = -1;
     free(trial.yes);
     free(trial.no);
-    free(r.jump);
-    free(r.band);
     if (full->n) {
         trace(dp, plan);
         answer = 1;

@@ -1,5 +1,4 @@
-/* joint_sets.c - sets of nodes closed under successors: all, those of two orders, or those
- * near a plan.
+/* joint_sets.c - sets of nodes closed under successors: all, or those of one order.
  *
  * All of them are found by adding one node at a time to sets already known, each set once
  * thanks to a hash table of bit sets.
@@ -65,16 +64,6 @@ static bool may_join(const struct joint_problem *p, const uint64_t *s, int v) {
     return true;
 }
 
-/* Returns whether v may leave s: no predecessor may be in s. */
-static bool may_leave(const struct joint_problem *p, const uint64_t *s, int v) {
-    if (!joint_has(s, v))
-        return false;
-    for (int i = 0; i < p->node[v].num_in; i++)
-        if (joint_has(s, p->node[v].in[i].node))
-            return false;
-    return true;
-}
-
 /* ---- free nodes ------------------------------------------------------------------ */
 
 static bool zero_bytes(const struct joint_edge *e, const double *sync, int n) {
@@ -134,7 +123,7 @@ static void join(struct maker *m, int v) {
     }
 }
 
-/* ---- the three families -------------------------------------------------------------- */
+/* ---- the two families -------------------------------------------------------------- */
 
 static void maker_init(struct maker *m, struct joint_sets *x,
                        const struct joint_problem *p) {
@@ -172,91 +161,17 @@ int joint_sets_all(struct joint_sets *x, const struct joint_problem *p, int64_t 
     return bad;
 }
 
-/* Adds one node after the other to m->set until it holds all of `goal`; `pick` chooses
- * the next of the n that may join. */
-typedef int pick_fn(void *arg, int n);
-
-static void fill(struct maker *m, const uint64_t *goal, pick_fn *pick, void *arg) {
-    const struct joint_problem *p = m->p;
-    int *open = mem_array((size_t)p->nodes, sizeof *open);
-    int *ready = mem_array((size_t)p->nodes, sizeof *ready), n = 0;
-    for (int v = 0; v < p->nodes; v++) {
-        for (int i = 0; i < p->node[v].num_out; i++)
-            open[v] += !joint_has(m->set, p->node[v].out[i].node);
-        if (!open[v] && !joint_has(m->set, v) && joint_has(goal, v))
-            ready[n++] = v;
-    }
-    while (n > 0) {
-        int at = pick(arg, n), v = ready[at];
-        memmove(ready + at, ready + at + 1, (size_t)(--n - at) * sizeof *ready);
-        flip(m->set, v);
-        keep(m);
-        for (int i = 0; i < p->node[v].num_in; i++) {
-            int u = p->node[v].in[i].node;
-            if (!--open[u] && joint_has(goal, u))
-                ready[n++] = u;
-        }
-    }
-    free(open);
-    free(ready);
-}
-
-static int pick_newest(void *arg, int n) {
-    (void)arg;
-    return n - 1;
-}
-static int pick_oldest(void *arg, int n) {
-    (void)arg;
-    (void)n;
-    return 0;
-}
-static int pick_any(void *arg, int n) {
-    return (int)rng_below(arg, n);
-}
-
-/* Taking the newest first follows chains to their beginning before it turns to others;
- * taking the oldest first advances along all of them at once. */
-void joint_sets_lines(struct joint_sets *x, const struct joint_problem *p) {
+void joint_sets_line(struct joint_sets *x, const struct joint_problem *p) {
     struct maker m;
     maker_init(&m, x, p);
-    uint64_t *all = mem_array((size_t)x->words, sizeof *all);
-    for (int v = 0; v < p->nodes; v++)
-        flip(all, v);
-    fill(&m, all, pick_newest, NULL);
-    memset(m.set, 0, (size_t)x->words * sizeof *m.set);
-    fill(&m, all, pick_oldest, NULL);
-    free(all);
-    maker_release(&m);
-}
-
-/* Lets a random node join or leave m->set; nothing happens when it cannot. */
-static void stir(struct maker *m, struct rng *r) {
-    const struct joint_problem *p = m->p;
-    for (int tries = 0; tries < 4 * p->nodes; tries++) {
-        int v = (int)rng_below(r, p->nodes);
-        if (may_join(p, m->set, v) || may_leave(p, m->set, v)) {
-            flip(m->set, v);
-            keep(m);
-            return;
-        }
-    }
-}
-
-void joint_sets_near(struct joint_sets *x, const struct joint_problem *p,
-                     const uint64_t *chain, int n, int64_t most, uint64_t seed,
-                     uint64_t round) {
-    struct maker m;
-    struct rng r = {.seed = rng_bits(seed, 41, round)};
-    maker_init(&m, x, p);
-    for (int order = 0; order < 4; order++) {
-        memset(m.set, 0, (size_t)x->words * sizeof *m.set);
-        for (int i = 1; i < n; i++)
-            fill(&m, chain + (int64_t)i * x->words, pick_any, &r);
-    }
-    for (int64_t walk = 0; n > 2 && x->n < most && walk < most; walk++) {
-        load(&m, chain + (int64_t)(1 + walk % (n - 2)) * x->words);
-        for (int steps = 1 + (int)rng_below(&r, 8); steps > 0; steps--)
-            stir(&m, &r);
+    for (int taken = -1; taken;) {
+        taken = 0;
+        for (int v = p->nodes - 1; v >= 0; v--)
+            if (may_join(p, m.set, v)) {
+                flip(m.set, v);
+                keep(&m);
+                taken++;
+            }
     }
     maker_release(&m);
 }

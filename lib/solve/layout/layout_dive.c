@@ -1,6 +1,6 @@
 /* layout_dive.c - builds a choice variable by variable, looking one step ahead.
  *
- * Each variable takes its cheapest value, counting its price, the edges to what is decided
+ * Each variable takes its cheapest value, counting the multipliers of its usage, the edges to what is decided
  * and the messages of what is not. A value is refused if it would leave a neighbour without
  * any value, or the rows without room for the least that the rest must use. A variable for
  * which all values are refused gains weight, and the next attempt decides heavy variables

@@ -57,7 +57,7 @@ struct layout_dual {
 void layout_dual_init(struct layout_dual *d, struct layout_core *c);
 void layout_dual_release(struct layout_dual *d);
 
-/* Runs up to `rounds` rounds: price usages by the multipliers, sweep forward and back,
+/* Runs up to `rounds` rounds: charge usages with the multipliers, sweep forward and back,
  * move the multipliers. Stops early once the bound reaches `upper`, at the deadline
  * (now_s; 0 = none) or when steps no longer help. Ends with a sweep at the best
  * multipliers, which it leaves in the core. Returns the best bound. */

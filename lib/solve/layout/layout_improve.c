@@ -36,7 +36,7 @@
 #define SLOW           5e-4 /* rise of the bound in a batch below which a tree does better ... */
 #define TREE           400 /* ... its sweeps at most, */
 #define SAPLING        50  /* and at least */
-#define RANDOM_FACTORS 2   /* choices per batch at prices drawn at random ... */
+#define RANDOM_FACTORS 2   /* choices per batch at multipliers drawn at random ... */
 #define MOST_EXTRA     0.3 /* ... up to so much above the multipliers */
 
 /* Factors of the multipliers at which choices are built. Above 1 they leave memory free,

@@ -5,11 +5,7 @@
  * 2. Search the down-sets for anything better (partition_ideal.c): first straight away with
  *    a limit on steps, then with cuts that rise from the lower bound to the incumbent. A low
  *    cut is cheap and either proves a better bound or finds a better partition.
- * 3. Where merging idle leaves might be wrong because memory binds, solve twice: merged
- *    gives an incumbent, merged with their memory forgotten a bound. Only if they differ the
- *    unmerged graph is searched.
- * 4. Where a cost says "never", all of this is first done without it (partition_ban.c).
- * 5. The evaluator (partition_check.c) computes the value that is reported.
+ * 3. The evaluator (partition_check.c) computes the value that is reported.
  */
 #include "solve/partition/partition_core.h"
 
@@ -25,7 +21,6 @@ struct state {
     const struct partition_problem *p;
     const struct solve_limits *limits;
     struct partition_watch w;
-    struct partition_ban ban;
     struct partition_chain best; /* on nodes, pipeline order */
     double bound;                /* proven for the problem itself */
     bool cut_short;              /* by time, memory or interruption */
@@ -34,8 +29,6 @@ struct state {
 
 /* Returns a value that no answer is below, which takes no search. */
 static double first_bound(const struct partition_core *c) {
-    if (c->goal == PARTITION_BYTES)
-        return 0;
     double bound = partition_rates_least(c) * (1 - 1e-12);
     for (int32_t i = 0; i < c->n; i++) {
         double best = INFINITY;
@@ -73,9 +66,8 @@ static const int64_t first_steps = 3000000;
 static const double rounding = 1e-11;
 
 /* Returns whether nothing is left to prove. */
-static bool settled(double bound, const struct partition_chain *best, double gap,
-                    double ceiling) {
-    return bound >= fmin(good_enough(best->value, gap), ceiling) * (1 - rounding);
+static bool settled(double bound, const struct partition_chain *best, double gap) {
+    return bound >= good_enough(best->value, gap) * (1 - rounding);
 }
 
 /* What is known about one core. */
@@ -83,59 +75,21 @@ struct hunt {
     const struct partition_core *c;
     struct partition_chain *best;
     double bound;
-    double gap, ceiling; /* close enough; no value may be above */
+    double gap; /* close enough */
     uint64_t seed;
 };
 
 static bool hunt_over(const struct hunt *h) {
-    return settled(h->bound, h->best, h->gap, h->ceiling);
+    return settled(h->bound, h->best, h->gap);
 }
 
 static double hunt_top(const struct hunt *h) {
-    return fmin(good_enough(h->best->value, h->gap), h->ceiling);
+    return good_enough(h->best->value, h->gap);
 }
 
 static void improve(struct hunt *h, struct partition_watch *w) {
     partition_line(h->c, 20, h->seed + 1, w, h->best);
     h->seed += 2;
-}
-
-static void take_better(struct partition_chain *best, const struct partition_chain *ch,
-                        int32_t n) {
-    if (ch->value >= best->value)
-        return;
-    best->value = ch->value;
-    best->stages = ch->stages;
-    memcpy(best->stage_of, ch->stage_of, (size_t)n * sizeof *ch->stage_of);
-    memcpy(best->is_cpu, ch->is_cpu, (size_t)ch->stages * sizeof *ch->is_cpu);
-}
-
-/* Finds the bound without communication: first just below the incumbent, which proves
- * the incumbent where communication does not matter, then by bisection. */
-static void reach_bound(struct hunt *h, struct partition_watch *w) {
-    const struct partition_core *c = h->c;
-    struct partition_chain ch;
-    if (!partition_reach_fit(c))
-        return;
-    partition_chain_init(&ch, c->n);
-    double high = INFINITY; /* the least limit that was reached */
-    for (int test = 0; test < 24 && !w->stopped && !hunt_over(h); test++) {
-        double limit = hunt_top(h) * (1 - rounding);
-        if (test && limit >= high)
-            limit = h->bound + (high - h->bound) / 2;
-        if (test && limit - h->bound < 1e-4 * limit)
-            break;
-        enum partition_reach end = partition_reach(c, limit, w, &ch);
-        if (end == PARTITION_REACH_UNKNOWN)
-            break;
-        if (end == PARTITION_OUT_OF_REACH) {
-            h->bound = limit;
-            continue;
-        }
-        high = limit;
-        take_better(h->best, &ch, c->n);
-    }
-    partition_chain_release(&ch);
 }
 
 /* Searches with cuts that rise from the bound to the incumbent. Returns the cut that
@@ -171,37 +125,26 @@ static void use_up(struct hunt *h, double cut, struct partition_watch *w) {
     }
 }
 
-/* Runs the searches on one core, cheap ones first. Returns the bound that they prove. No
- * value may be above the ceiling. */
-static double search_core(const struct partition_core *c, struct state *st, double ceiling,
+/* Runs the searches on the core, cheap ones first. Returns the bound that they prove, which is
+ * infinite when there is no answer at all. */
+static double search_core(const struct partition_core *c, struct state *st,
                           struct partition_chain *best) {
     struct partition_watch *w = &st->w;
     struct hunt h = {.c = c,
                      .best = best,
                      .bound = first_bound(c),
                      .gap = st->limits->gap,
-                     .ceiling = ceiling,
                      .seed = st->limits->seed};
     partition_line(c, 40, h.seed, w, best);
     if (!w->stopped && !hunt_over(&h) &&
         !(c->desc && pass(c, hunt_top(&h), first_steps, w, best, &h.bound))) {
         improve(&h, w); /* good incumbents pay */
-        reach_bound(&h, w);
         double cut = c->desc ? rising_cuts(&h, w) : INFINITY;
         if (isfinite(w->end_s))
             use_up(&h, cut, w);
     }
-    st->cut_short = st->cut_short || !hunt_over(&h);
-    return h.bound;
-}
-
-/* Solves one core: finds the best chain with value < best->value. Returns a bound for
- * this core, which is infinite when there is no answer at all. */
-static double solve_core(const struct partition_core *c, struct state *st,
-                         struct partition_chain *best) {
-    double ceiling = c->goal == PARTITION_MAXLOAD ? c->max_load * (1 + 1e-12) : INFINITY;
-    double bound = search_core(c, st, ceiling, best);
-    return fmin(bound >= ceiling ? INFINITY : bound, best->value);
+    st->cut_short = !hunt_over(&h);
+    return fmin(h.bound, best->value);
 }
 
 /* Makes a chain over items the answer over nodes, in the order of the pipeline. */
@@ -215,71 +158,22 @@ static void adopt(struct state *st, const struct partition_core *c,
         st->best.is_cpu[s] = ch->is_cpu[ch->stages - 1 - s];
 }
 
-/* Solves the problem with one kind of merging. Returns the bound for that core. */
-static double solve_mode(struct state *st, enum partition_core_mode mode, bool *heavy) {
+static void search_problem(struct state *st) {
     struct partition_core c;
     struct partition_chain best;
     struct partition_watch *w = &st->w;
-    double end = w->end_s;
     w->stopped = partition_watch_over(w);
-    *heavy = false;
-    if (!partition_core_create(st->p, mode, st->ban, w, &c)) {
+    if (!partition_core_create(st->p, w, &c)) {
         partition_core_release(&c);
         st->cut_short = w->stopped = true;
-        return 0;
+        return;
     }
     partition_chain_init(&best, c.n);
-    best.value = st->best.value; /* only better ones are of interest */
-    if (mode == PARTITION_CORE_MERGED && c.merged_heavy && isfinite(end))
-        w->end_s = (now_s() + end) / 2; /* the rest is for the bound */
-    w->stopped = partition_watch_over(w);
-    double bound = solve_core(&c, st, &best);
-    if (mode != PARTITION_CORE_RELAXED && best.value < st->best.value)
+    st->bound = search_core(&c, st, &best);
+    if (isfinite(best.value))
         adopt(st, &c, &best);
-    *heavy = c.merged_heavy;
-    w->end_s = end;
     partition_chain_release(&best);
     partition_core_release(&c);
-    return bound;
-}
-
-static void solve_modes(struct state *st) {
-    bool heavy, other;
-    st->proof = "exhaustive search over down-sets";
-    st->bound = solve_mode(st, PARTITION_CORE_MERGED, &heavy);
-    if (!heavy)
-        return;
-    st->cut_short = false; /* that bound was not for the problem itself */
-    st->bound = solve_mode(st, PARTITION_CORE_RELAXED, &other);
-    st->proof = "exhaustive search with the memory of idle leaves forgotten";
-    if (st->bound < good_enough(st->best.value, st->limits->gap) &&
-        !partition_watch_over(&st->w)) {
-        st->cut_short = false;
-        st->bound = fmax(st->bound, solve_mode(st, PARTITION_CORE_EXACT, &other));
-        st->proof = "exhaustive search over down-sets";
-    }
-}
-
-/* Solves without what is banned first, and with it only where that has no solution. */
-static void solve_bans(struct state *st) {
-    struct partition_ban bans[3];
-    double end = st->w.end_s, floor = 0;
-    int n = partition_bans(st->p, bans, 3);
-    for (int i = 0; i < n; i++) {
-        st->ban = bans[i];
-        if (isfinite(end))
-            st->w.end_s = (now_s() + end) / 2;
-        solve_modes(st);
-        st->w.end_s = end;
-        if (st->best.value <= bans[i].rest * (1 + 1e-9))
-            return;
-        floor = isinf(st->bound) ? bans[i].least : floor;
-        st->best.value = INFINITY;
-        st->cut_short = false;
-    }
-    st->ban = (struct partition_ban){.least = INFINITY, .rest = INFINITY};
-    solve_modes(st);
-    st->bound = fmax(st->bound, fmin(floor, st->best.value));
 }
 
 /* ---- no answer: why? ------------------------------------------------------------- */
@@ -302,10 +196,9 @@ static int explain_node(const struct partition_problem *p, struct err *err) {
 static int explain_group(const struct partition_problem *p, struct err *err) {
     struct partition_core c;
     struct partition_watch w = {.end_s = INFINITY, .max_steps = INT64_MAX};
-    struct partition_ban none = {.least = INFINITY, .rest = INFINITY};
     int status = 0;
     double total = 0;
-    if (!partition_core_create(p, PARTITION_CORE_EXACT, none, &w, &c)) {
+    if (!partition_core_create(p, &w, &c)) {
         partition_core_release(&c);
         return 0;
     }
@@ -319,13 +212,6 @@ static int explain_group(const struct partition_problem *p, struct err *err) {
                        "maxSizePerFPGA: node %lld and what must be placed with it need "
                        "%.17g bytes, more than %.17g",
                        (long long)p->nodes[i].id, need, p->max_size);
-        double least = fmin(c.supported[x] && p->accels ? c.accel[x] : INFINITY,
-                            p->cpus ? c.cpu[x] : INFINITY);
-        if (!status && least > p->max_load * (1 + 1e-9))
-            status = err_no(err,
-                            "maxLoad: node %lld and what must be placed with it take "
-                            "%.17g, more than %.17g",
-                            (long long)p->nodes[i].id, least, p->max_load);
     }
     if (!status && !p->cpus && total > p->accels * p->max_size)
         status = err_no(err,
@@ -336,40 +222,22 @@ static int explain_group(const struct partition_problem *p, struct err *err) {
     return status;
 }
 
-/* Returns whether the problem has an answer once the accelerators have all the memory
- * they want. */
-static bool possible_with_room(const struct partition_problem *p) {
-    struct partition_problem roomy = *p;
-    struct partition_answer a;
-    struct solve_limits limits = {.time_budget_s = 2, .gap = INFINITY};
-    roomy.max_size = INFINITY;
-    if (partition_solve(&roomy, &limits, &a, NULL) < 0)
-        return false;
-    partition_answer_release(&a);
-    return true;
-}
-
 static int explain(const struct state *st, bool proven, struct err *err) {
     const struct partition_problem *p = st->p;
     if (proven && explain_group(p, err) < 0)
         return -1;
-    bool load = isfinite(p->max_load), room = isfinite(p->max_size);
     if (!proven && interrupted())
         return err_no(err, "interrupted before there was an answer");
     if (!proven) {
         err_no(err,
-               "no answer that keeps to %s was found within the time budget; there may be "
-               "one",
-               !load  ? "maxSizePerFPGA"
-               : room ? "maxSizePerFPGA and maxLoad"
-                      : "maxLoad");
+               "no answer that keeps to maxSizePerFPGA was found within the time budget; "
+               "there may be one");
         return err_hint(err, "a longer --time-budget, or more room");
     }
-    const char *what =
-        load && !(room && possible_with_room(p)) ? "maxLoad" : "maxSizePerFPGA";
-    return err_no(
-        err, "%s: no split into convex pieces on %d accelerators and %d CPUs keeps to it",
-        what, p->accels, p->cpus);
+    return err_no(err,
+                  "maxSizePerFPGA: no split into convex pieces on %d accelerators and %d "
+                  "CPUs keeps to it",
+                  p->accels, p->cpus);
 }
 
 /* ---- answers --------------------------------------------------------------------- */
@@ -402,13 +270,13 @@ int partition_solve(const struct partition_problem *p, const struct solve_limits
     struct state st = {.p = p,
                        .limits = limits,
                        .w = {.max_steps = INT64_MAX, .all_steps = limits->steps},
-                       .proof = "there is nothing to place"};
+                       .proof = "exhaustive search over down-sets"};
     st.w.end_s = limits->time_budget_s > 0 ? start + limits->time_budget_s : INFINITY;
     partition_chain_init(&st.best, p->n);
     *a = (struct partition_answer){0};
     int status = explain_node(p, err);
     if (!status && p->n)
-        solve_bans(&st);
+        search_problem(&st);
     else
         st.best.value = 0;
     if (!status)

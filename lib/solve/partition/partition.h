@@ -6,9 +6,7 @@
  * - The load of an accelerator is the sum of accel_s, plus send_s once for each node outside
  *   that feeds it, plus send_s once for each own node with a consumer elsewhere.
  * - The load of a CPU is the sum of cpu_s; it pays for no communication.
- * - PARTITION_MAXLOAD is the largest load; `max_load` limits nothing unless it is given.
- * - PARTITION_BYTES is the sum over nodes of bytes x (other stages that consume it), where no
- *   stage may compute (latencies only) for more than max_load.
+ * - The value is the largest load.
  * - An accelerator with s stages behind it keeps min(micro_batches, s + 1) micro-batches in
  *   flight and needs sum(size + that many activations) <= max_size; CPUs have no limit.
  *
@@ -34,8 +32,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum partition_goal { PARTITION_MAXLOAD, PARTITION_BYTES };
-
 struct partition_node {
     int64_t id;        /* as the document names it */
     double accel_s;    /* latency on an accelerator */
@@ -43,7 +39,6 @@ struct partition_node {
     double size;       /* bytes it needs on its device whatever is in flight */
     double activation; /* bytes it needs per micro-batch in flight */
     double send_s;     /* time to send or receive its output */
-    double bytes;      /* size of its output, for PARTITION_BYTES */
     int64_t color;     /* index of its colour class, 0..colors-1 */
     bool supported;    /* may stand on an accelerator */
     bool backward;     /* follows its colour class */
@@ -60,9 +55,7 @@ struct partition_problem {
     int32_t colors;        /* colour classes; a node without one has its own */
     int accels, cpus;      /* devices at most */
     double max_size;       /* bytes of one accelerator */
-    double max_load;       /* INFINITY = none */
     int64_t micro_batches; /* in flight at most */
-    enum partition_goal goal;
 };
 
 struct partition_answer {
@@ -92,7 +85,6 @@ struct partition_stage {
     double load;    /* as defined above */
     double compute; /* latencies alone */
     double memory;  /* bytes with what is in flight */
-    double sent;    /* bytes that its nodes send to other stages */
 };
 
 /* The independent evaluator: checks every rule above and computes the value from the nodes

@@ -94,7 +94,7 @@ static void group_edges(const struct partition_problem *p, int32_t **start, int3
 /* Sums are kept longer than double, so that they do not depend on the order of the nodes.
  */
 struct total {
-    long double compute, memory, comm, sent;
+    long double compute, memory, comm;
 };
 
 static void add_nodes(const struct partition_problem *p, const int32_t *stage_of,
@@ -117,19 +117,18 @@ static void add_tensors(const struct partition_problem *p, const int32_t *stage_
     int32_t *start, *to, *seen = mem_array((size_t)stages + 1, sizeof *seen);
     group_edges(p, &start, &to);
     for (int32_t u = 0; u < p->n; u++) {
-        int readers = 0;
+        bool leaves = false;
         for (int32_t i = start[u]; i < start[u + 1]; i++) {
             int32_t s = stage_of[to[i]];
             if (s == stage_of[u] || seen[s] == u + 1)
                 continue;
             seen[s] = u + 1;
-            readers++;
+            leaves = true;
             if (!is_cpu[s])
                 out[s].comm += p->nodes[u].send_s;
         }
-        if (readers && !is_cpu[stage_of[u]])
+        if (leaves && !is_cpu[stage_of[u]])
             out[stage_of[u]].comm += p->nodes[u].send_s;
-        out[stage_of[u]].sent += (long double)readers * p->nodes[u].bytes;
     }
     free(start), free(to), free(seen);
 }
@@ -142,29 +141,19 @@ int partition_check(const struct partition_problem *p, const int32_t *stage_of,
         return -1;
     struct partition_stage *st = mem_array((size_t)stages + 1, sizeof *st);
     struct total *sum = mem_array((size_t)stages + 1, sizeof *sum);
-    long double sent = 0;
     add_nodes(p, stage_of, is_cpu, stages, sum);
     add_tensors(p, stage_of, is_cpu, stages, sum);
     int status = 0;
     *value = 0;
     for (int s = 0; s < stages; s++) {
         st[s] = (struct partition_stage){(double)(sum[s].compute + sum[s].comm),
-                                         (double)sum[s].compute, (double)sum[s].memory,
-                                         (double)sum[s].sent};
+                                         (double)sum[s].compute, (double)sum[s].memory};
         *value = fmax(*value, st[s].load);
-        sent += sum[s].sent;
     }
-    if (p->goal == PARTITION_BYTES)
-        *value = (double)sent;
-    for (int s = 0; s < stages && !status; s++) {
-        double limited = p->goal == PARTITION_BYTES ? st[s].compute : st[s].load;
+    for (int s = 0; s < stages && !status; s++)
         if (!is_cpu[s] && exceeds(st[s].memory, p->max_size))
             status = err_no(err, "maxSizePerFPGA: stage %d needs %.17g bytes, not %.17g", s,
                             st[s].memory, p->max_size);
-        if (exceeds(limited, p->max_load))
-            status = err_no(err, "maxLoad: stage %d takes %.17g, not %.17g", s, limited,
-                            p->max_load);
-    }
     if (out)
         memcpy(out, st, (size_t)stages * sizeof *out);
     free(st), free(sum);

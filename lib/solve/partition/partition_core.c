@@ -147,21 +147,6 @@ static void tarjan_from(struct tarjan *t, int32_t root) {
     }
 }
 
-/* Joins the ends of banned edges. A cut that lies between two CPUs costs no time, so with
- * more than one of them that is not allowed. */
-static void join_banned(const struct partition_problem *p, struct partition_ban ban,
-                        int32_t *parent) {
-    bool bytes = p->goal == PARTITION_BYTES;
-    if (!bytes && p->cpus > 1)
-        return;
-    for (int32_t i = 0; i < p->m; i++) {
-        const struct partition_node *u = &p->nodes[p->edges[i].from];
-        if ((bytes ? u->bytes : u->send_s) >= ban.least)
-            parent[find(parent, (int32_t)u->color)] =
-                find(parent, (int32_t)p->nodes[p->edges[i].to].color);
-    }
-}
-
 /* Joins the classes on a common cycle, in the union-find `parent`. */
 static void join_cycles(const struct pair *pairs, int32_t count, int32_t n,
                         int32_t *parent) {
@@ -202,16 +187,14 @@ static struct group *groups_of(const struct partition_problem *p, const int32_t 
     return g;
 }
 
-/* Merges idle groups with their only neighbour until none is left. Neighbours are
- * counted over all edges, backward ones included, and over the pairs of the order.
- * Returns whether a group with memory was merged where memory may bind; marks those
- * classes in `weightless`. */
-static bool join_leaves(const struct partition_problem *p, enum partition_core_mode mode,
-                        const int32_t *group, int32_t n, int32_t *parent, bool *weightless,
-                        struct partition_watch *w) {
+/* Merges idle groups with their only neighbour until none is left; where memory may bind, only such
+ * without memory. Neighbours are counted over all edges, backward ones included, and over the
+ * pairs of the order. */
+static void join_leaves(const struct partition_problem *p, const int32_t *group, int32_t n,
+                        int32_t *parent, struct partition_watch *w) {
     double memory;
     struct group *g = groups_of(p, group, n, &memory);
-    bool binds = memory > p->max_size, heavy = false;
+    bool binds = memory > p->max_size;
     struct pair *pairs = mem_array(2 * (size_t)p->m + 1, sizeof *pairs);
     int32_t count = 0;
     for (int32_t i = 0; i < p->m; i++) {
@@ -234,23 +217,16 @@ static bool join_leaves(const struct partition_problem *p, enum partition_core_m
             int32_t a = pairs[i].a, b = pairs[i].b;
             bool alone =
                 (!i || pairs[i - 1].a != a) && (i + 1 == count || pairs[i + 1].a != a);
-            bool weighs = binds && g[a].memory > 0;
             /* Another merge of this round may have taken either end: next round then. */
             if (!alone || g[a].work > 0 || !g[a].supported || parent[a] != a ||
-                parent[b] != b || (weighs && mode == PARTITION_CORE_EXACT))
+                parent[b] != b || (binds && g[a].memory > 0))
                 continue;
             parent[a] = b;
             changed = true;
-            if (weighs) {
-                heavy = true;
-                weightless[a] = mode == PARTITION_CORE_RELAXED;
-            }
-            if (!weighs || mode == PARTITION_CORE_MERGED)
-                g[b].memory += g[a].memory;
+            g[b].memory += g[a].memory;
         }
     }
     free(g), free(pairs);
-    return heavy;
 }
 
 /* Numbers items from the end of the pipeline. Among the items that are free the one
@@ -295,8 +271,7 @@ static void build_order(struct partition_core *c, struct pair *pairs, int32_t co
     }
 }
 
-static void build_items(const struct partition_problem *p, const bool *weightless,
-                        struct partition_ban ban, struct partition_core *c) {
+static void build_items(const struct partition_problem *p, struct partition_core *c) {
     size_t n = (size_t)c->n + 1;
     c->accel = mem_array(n, sizeof *c->accel), c->cpu = mem_array(n, sizeof *c->cpu);
     c->size = mem_array(n, sizeof *c->size), c->act = mem_array(n, sizeof *c->act);
@@ -312,9 +287,9 @@ static void build_items(const struct partition_problem *p, const bool *weightles
         int32_t x = c->item_of[i];
         c->accel[x] += node->accel_s;
         c->cpu[x] += node->cpu_s;
-        c->size[x] += weightless[i] ? 0 : node->size;
-        c->act[x] += weightless[i] ? 0 : node->activation;
-        c->supported[x] = c->supported[x] && node->supported && node->accel_s < ban.least;
+        c->size[x] += node->size;
+        c->act[x] += node->activation;
+        c->supported[x] = c->supported[x] && node->supported;
         act += node->activation;
     }
     for (int32_t i = 0; i < c->n; i++)
@@ -341,8 +316,7 @@ static int tensor_order(const void *x, const void *y) {
 
 /* Builds the tensors with at least two items and a weight; those with the same items are
  * added up. */
-static void build_tensors(const struct partition_problem *p, struct partition_ban ban,
-                          struct partition_core *c) {
+static void build_tensors(const struct partition_problem *p, struct partition_core *c) {
     struct pair *pairs = mem_array(2 * (size_t)p->m + 1, sizeof *pairs);
     int32_t count = 0, kept = 0;
     for (int32_t i = 0; i < p->m; i++) {
@@ -355,14 +329,11 @@ static void build_tensors(const struct partition_problem *p, struct partition_ba
     int32_t *pins = mem_array((size_t)count + 1, sizeof *pins), used = 0, total = 0;
     for (int32_t i = 0; i < count;) {
         const struct partition_node *u = &p->nodes[pairs[i].a];
-        struct tensor x = {pins + used, 0,
-                           c->goal == PARTITION_BYTES ? u->bytes : u->send_s};
+        struct tensor x = {pins + used, 0, u->send_s};
         int32_t from = pairs[i].a;
         for (; i < count && pairs[i].a == from; i++)
             if (!x.n || x.pins[x.n - 1] != pairs[i].b)
                 x.pins[x.n++] = pairs[i].b;
-        if (x.weight >= ban.least) /* between two CPUs it would cost nothing */
-            x.weight = 4 * ban.rest;
         if (x.n > 1 && x.weight > 0) {
             t[kept++] = x;
             used += x.n;
@@ -392,45 +363,32 @@ static void build_tensors(const struct partition_problem *p, struct partition_ba
 
 /* Finds the groups of classes that must stand together, as group[] of each class.
  * Returns how many there are. */
-static int32_t group_classes(const struct partition_problem *p, struct partition_ban ban,
-                             struct partition_watch *w, struct pair *pairs,
-                             int32_t *group) {
-    size_t colors = (size_t)p->colors + 1;
-    int32_t *parent = mem_array(colors, sizeof *parent);
-    int32_t *joined = mem_array(colors, sizeof *joined);
+static int32_t group_classes(const struct partition_problem *p, struct partition_watch *w,
+                             struct pair *pairs, int32_t *group) {
+    int32_t *parent = mem_array((size_t)p->colors + 1, sizeof *parent);
     for (int32_t i = 0; i < p->colors; i++)
-        parent[i] = i;
-    join_banned(p, ban, parent);
-    int32_t n = number_roots(parent, p->colors, joined);
-    int32_t count = partition_watch_stop_now(w) ? 0 : order_pairs(p, joined, n, pairs);
-    for (int32_t i = 0; i < n; i++)
-        parent[i] = i;
+        parent[i] = group[i] = i;
+    int32_t count =
+        partition_watch_stop_now(w) ? 0 : order_pairs(p, group, p->colors, pairs);
     if (!partition_watch_stop_now(w))
-        join_cycles(pairs, count, n, parent);
-    int32_t *number = mem_array(colors, sizeof *number);
-    n = number_roots(parent, n, number);
-    for (int32_t i = 0; i < p->colors; i++)
-        group[i] = number[joined[i]];
-    free(parent), free(joined), free(number);
+        join_cycles(pairs, count, p->colors, parent);
+    int32_t n = number_roots(parent, p->colors, group);
+    free(parent);
     return n;
 }
 
 /* Joins idle leaves in group[] and gives every node its item. Returns the pairs of the
- * order between items. weightless: [nodes] those whose memory is forgotten. */
-static int32_t number_nodes(const struct partition_problem *p,
-                            enum partition_core_mode mode, struct partition_watch *w,
-                            int32_t *group, int32_t n, struct pair *pairs, bool *weightless,
+ * order between items. */
+static int32_t number_nodes(const struct partition_problem *p, struct partition_watch *w,
+                            int32_t *group, int32_t n, struct pair *pairs,
                             struct partition_core *c) {
     size_t size = (size_t)p->colors + 1;
     int32_t *parent = mem_array(size, sizeof *parent);
     int32_t *merged = mem_array(size, sizeof *merged);
-    bool *light = mem_array(size, sizeof *light);
     for (int32_t i = 0; i < n; i++)
         parent[i] = i;
-    c->merged_heavy = join_leaves(p, mode, group, n, parent, light, w);
+    join_leaves(p, group, n, parent, w);
     c->n = number_roots(parent, n, merged);
-    for (int32_t i = 0; i < p->n; i++)
-        weightless[i] = light[group[p->nodes[i].color]];
     for (int32_t i = 0; i < p->colors; i++)
         group[i] = merged[group[i]];
     int32_t count = order_pairs(p, group, c->n, pairs);
@@ -441,36 +399,31 @@ static int32_t number_nodes(const struct partition_problem *p,
         c->item_of[i] = number[group[p->nodes[i].color]];
     for (int32_t i = 0; i < count; i++)
         pairs[i] = (struct pair){number[pairs[i].a], number[pairs[i].b]};
-    free(parent), free(merged), free(light), free(number);
+    free(parent), free(merged), free(number);
     return pairs_clean(pairs, count, c->n);
 }
 
-bool partition_core_create(const struct partition_problem *p, enum partition_core_mode mode,
-                           struct partition_ban ban, struct partition_watch *w,
+bool partition_core_create(const struct partition_problem *p, struct partition_watch *w,
                            struct partition_core *c) {
-    *c = (struct partition_core){.goal = p->goal,
-                                 .accels = p->accels,
+    *c = (struct partition_core){.accels = p->accels,
                                  .cpus = p->cpus,
                                  .max_size = p->max_size,
-                                 .max_load = p->max_load,
                                  .micro_batches = p->micro_batches};
     int32_t *group = mem_array((size_t)p->colors + 1, sizeof *group);
-    bool *weightless = mem_array((size_t)p->n + 1, sizeof *weightless);
     struct pair *pairs = mem_array((size_t)p->m + 1, sizeof *pairs);
-    int32_t n = group_classes(p, ban, w, pairs, group);
-    int32_t count = partition_watch_stop_now(w)
-                        ? 0
-                        : number_nodes(p, mode, w, group, n, pairs, weightless, c);
+    int32_t n = group_classes(p, w, pairs, group);
+    int32_t count =
+        partition_watch_stop_now(w) ? 0 : number_nodes(p, w, group, n, pairs, c);
     if (!partition_watch_stop_now(w)) {
         build_order(c, pairs, count);
-        build_items(p, weightless, ban, c);
+        build_items(p, c);
     }
     free(pairs);
     if (!partition_watch_stop_now(w))
-        build_tensors(p, ban, c);
+        build_tensors(p, c);
     if (!partition_watch_stop_now(w))
         partition_rates_create(c);
-    free(group), free(weightless);
+    free(group);
     return !w->stopped;
 }
 

@@ -52,24 +52,6 @@ bool partition_watch_stop(struct partition_watch *w);
 /* Does the same for steps that take long, and therefore looks at the clock every time. */
 bool partition_watch_stop_now(struct partition_watch *w);
 
-/* A cost that nobody would pay if there is an alternative: 10^14 on an edge says "do not
- * cut this". Next to such numbers sums lose all others, so the solution without them is
- * searched for first. */
-struct partition_ban {
-    double least; /* what costs this or more is banned; INFINITY = nothing */
-    double rest;  /* what a solution without it costs at most */
-};
-
-/* Finds the bans worth trying for this problem, least first, at most `max`. Returns how
- * many there are. */
-int partition_bans(const struct partition_problem *p, struct partition_ban *bans, int max);
-
-enum partition_core_mode {
-    PARTITION_CORE_EXACT, /* only merges that lose nothing */
-    PARTITION_CORE_MERGED, /* idle leaves join their neighbour even where memory might forbid it */
-    PARTITION_CORE_RELAXED /* the same, and their memory is forgotten: a lower bound */
-};
-
 struct partition_core {
     int32_t n, tensors, words; /* words: 64-bit words of a set of items */
     int32_t *item_of;          /* item of each node */
@@ -79,24 +61,20 @@ struct partition_core {
     uint64_t *desc; /* n * words: everything behind an item, and itself; or NULL */
     struct partition_lists pins;  /* tensor -> items */
     struct partition_lists touch; /* item -> tensors */
-    double *weight;               /* of a tensor: send_s or bytes, as the goal asks */
+    double *weight;               /* of a tensor: send_s */
     uint64_t *key;                /* one random word per item: sets hash to the xor */
     int rates;
     struct partition_rate rate[PARTITION_RATES];
     /* the limits, copied from the problem */
-    enum partition_goal goal;
     int accels, cpus;
-    double max_size, max_load;
+    double max_size;
     int64_t micro_batches;
     bool any_order; /* stages that do not depend on each other may change places */
-    /* a leaf with memory was merged: PARTITION_CORE_EXACT would differ */
-    bool merged_heavy;
 };
 
 /* Builds the core. Merging ends early, with more items, when `w` says stop. Returns
  * false on an interrupt: the core may only be released then. */
-bool partition_core_create(const struct partition_problem *p, enum partition_core_mode mode,
-                           struct partition_ban ban, struct partition_watch *w,
+bool partition_core_create(const struct partition_problem *p, struct partition_watch *w,
                            struct partition_core *c);
 void partition_core_release(struct partition_core *c);
 
@@ -133,14 +111,6 @@ void partition_chain_release(struct partition_chain *ch);
  * drawn around the best chain so far. */
 void partition_line(const struct partition_core *c, int rounds, uint64_t seed,
                     struct partition_watch *w, struct partition_chain *best);
-
-/* Decides whether some load must be above the limit in every partition, because so many
- * devices cannot hold everything even if communication is free (partition_reach.c). If
- * they can, *ch is the partition, with its true value. */
-enum partition_reach { PARTITION_OUT_OF_REACH, PARTITION_REACHED, PARTITION_REACH_UNKNOWN };
-bool partition_reach_fit(const struct partition_core *c);
-enum partition_reach partition_reach(const struct partition_core *c, double limit,
-                                     struct partition_watch *w, struct partition_chain *ch);
 
 /* Searches the down-sets exactly for a chain with value < cut, where `low` is proven to
  * be a bound (0 = none). Returns the proven bound: the cut, or the least bound of what

@@ -39,9 +39,7 @@ struct label {
 struct sums {
     double accel, cpu, size, act;
     double touched, full;         /* tensors with an item in S; with all items in S */
-    double again;                 /* touched by S and by I */
     double paid;                  /* touched by S, and by I or by an item left out */
-    double owed;                  /* touched by S and by an item left out */
     double cut;                   /* with items inside and outside of I + S */
     double rest;                  /* accelerator latency outside of I + S */
     double left[PARTITION_RATES]; /* worth outside of I + S */
@@ -83,7 +81,6 @@ struct search {
     int32_t *closed_stack, n_closed;
     ARR(int32_t) here; /* labels of I worth going on from */
     double lim[2][PARTITION_RATES];
-    double least_v, cut_i;
     double flight;
 };
 
@@ -133,20 +130,14 @@ static int32_t set_number(struct search *q) {
     return i;
 }
 
-/* Returns what a label is known to come to. A greatest load counts as no less than the
- * bound of all that follows, so labels below that bound are equally good. */
-static double label_worth(const struct search *q, const struct label *l) {
-    return q->c->goal == PARTITION_MAXLOAD ? l->bound : l->value;
-}
-
-/* Stores a label unless another is no worse in every respect. */
+/* Stores a label unless another is no worse in every respect. A greatest load counts as no less than
+ * the bound of all that follows, so labels below that bound are equally good. */
 static void add_label(struct search *q, int32_t set, struct label l) {
-    double worth = label_worth(q, &l);
     for (int32_t i = q->heads[set]; i >= 0; i = q->labels.p[i].next) {
         struct label *o = &q->labels.p[i];
-        if (o->accels <= l.accels && o->cpus <= l.cpus && o->value <= worth)
+        if (o->accels <= l.accels && o->cpus <= l.cpus && o->value <= l.bound)
             return;
-        if (o->accels >= l.accels && o->cpus >= l.cpus && label_worth(q, o) >= l.value)
+        if (o->accels >= l.accels && o->cpus >= l.cpus && o->bound >= l.value)
             o->value = o->bound = INFINITY; /* dead */
     }
     l.set = set;
@@ -168,8 +159,6 @@ static double bound_here(const struct search *q, int accels, int cpus, double va
     if (!more_accels && !more_cpus)
         return INFINITY;
     double load = partition_rates_bound(c, s->left, more_accels, more_cpus);
-    if (c->goal == PARTITION_BYTES)
-        return load > c->max_load * (1 + 1e-9) ? INFINITY : value + s->cut;
     if (!more_cpus) /* each tensor cut here is paid for by some stage that comes */
         load = fmax(load, (s->rest + s->cut) * (1 - 1e-12) / more_accels);
     return fmax(value, load);
@@ -185,7 +174,7 @@ static void emit_label(struct search *q, int32_t from, bool is_cpu) {
         return;
     if (!is_cpu && s->size + flight * s->act > c->max_size * (1 + 1e-12))
         return;
-    l.value = c->goal == PARTITION_BYTES ? l.value + s->again : fmax(l.value, load);
+    l.value = fmax(l.value, load);
     l.accels += !is_cpu;
     l.cpus += is_cpu;
     l.bound = fmax(l.bound, bound_here(q, l.accels, l.cpus, l.value));
@@ -233,14 +222,10 @@ static void take(struct search *q, int32_t v) {
         int32_t in_s = ++q->in_s[h];
         if (in_s == 1) {
             s->touched += w;
-            if (q->in_i[h])
-                s->again += w;
-            else
+            if (!q->in_i[h])
                 s->cut += w;
             if (q->in_i[h] || q->in_x[h])
                 s->paid += w;
-            if (q->in_x[h])
-                s->owed += w;
         }
         if (in_s == pins)
             s->full += w;
@@ -277,10 +262,7 @@ static void leave(struct search *q, int32_t v) {
     struct sums *s = &q->s;
     for (int32_t e = c->touch.at[v]; e < c->touch.at[v + 1]; e++) {
         int32_t h = c->touch.v[e];
-        if (q->in_x[h]++ || !q->in_s[h])
-            continue;
-        s->owed += c->weight[h];
-        if (!q->in_i[h])
+        if (!q->in_x[h]++ && q->in_s[h] && !q->in_i[h])
             s->paid += c->weight[h];
     }
     const uint64_t *desc = c->desc + (size_t)v * (size_t)c->words;
@@ -310,20 +292,10 @@ static void reopen(struct search *q, const struct frame *f) {
 static int kinds_left(const struct search *q, int kinds) {
     const struct partition_core *c = q->c;
     const struct sums *s = &q->s;
-    double limit = c->goal == PARTITION_BYTES ? c->max_load * (1 + 1e-9) : q->cut;
-    if (c->goal == PARTITION_BYTES) {
-        if (q->least_v + q->cut_i + s->owed >= q->cut)
-            return 0;
-        if (s->accel > limit)
-            kinds &= ~ON_ACCEL;
-        if (s->cpu > limit)
-            kinds &= ~ON_CPU;
-    } else {
-        if (s->accel + s->paid >= limit)
-            kinds &= ~ON_ACCEL;
-        if (s->cpu >= limit)
-            kinds &= ~ON_CPU;
-    }
+    if (s->accel + s->paid >= q->cut)
+        kinds &= ~ON_ACCEL;
+    if (s->cpu >= q->cut)
+        kinds &= ~ON_CPU;
     if (s->size + q->flight * s->act > c->max_size * (1 + 1e-12))
         kinds &= ~ON_ACCEL;
     for (int r = 0; r < c->rates; r++) {
@@ -397,9 +369,8 @@ static void grow(struct search *q) {
 static int open_labels(struct search *q, int32_t set) {
     const struct partition_core *c = q->c;
     int kinds = 0;
-    double limit = c->goal == PARTITION_BYTES ? c->max_load * (1 + 1e-9) : q->cut;
     q->here.n = 0;
-    q->least_v = q->flight = INFINITY;
+    q->flight = INFINITY;
     for (int k = 0; k < 2; k++)
         for (int r = 0; r < c->rates; r++)
             q->lim[k][r] = -1;
@@ -408,7 +379,6 @@ static int open_labels(struct search *q, int32_t set) {
         if (l->bound >= q->cut)
             continue;
         arr_push(&q->here, i);
-        q->least_v = fmin(q->least_v, l->value);
         q->flight =
             fmin(q->flight, fmin((double)c->micro_batches, l->accels + l->cpus + 1));
         int accels = c->accels - l->accels, cpus = c->cpus - l->cpus;
@@ -417,8 +387,9 @@ static int open_labels(struct search *q, int32_t set) {
                 continue;
             kinds |= k ? ON_CPU : ON_ACCEL;
             for (int r = 0; r < c->rates; r++)
-                q->lim[k][r] = fmax(
-                    q->lim[k][r], partition_rates_room(c, r, limit, accels - !k, cpus - k));
+                q->lim[k][r] =
+                    fmax(q->lim[k][r],
+                         partition_rates_room(c, r, q->cut, accels - !k, cpus - k));
         }
     }
     return kinds;
@@ -458,7 +429,6 @@ static void load_set(struct search *q, int32_t set, int kinds) {
     for (int32_t h = 0; h < c->tensors; h++)
         if (q->in_i[h] && q->in_i[h] < c->pins.at[h + 1] - c->pins.at[h])
             q->s.cut += c->weight[h];
-    q->cut_i = q->s.cut;
     q->first = q->cand.p[0];
     q->first_only = c->any_order && !edges;
     q->frames[0] = (struct frame){.hi = (int32_t)q->cand.n, .kinds = kinds};

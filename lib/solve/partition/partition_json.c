@@ -21,11 +21,10 @@ static json_t *stages_json(const struct partition_problem *p,
         for (int32_t i = 0; i < p->n; i++)
             if (a->stage_of[i] == s)
                 json_array_append_new(nodes, json_integer(p->nodes[i].id));
-        json_array_append_new(list,
-                              json_pack("{s:s, s:f, s:f, s:f, s:f, s:o}", "kind",
-                                        a->is_cpu[s] ? "cpu" : "fpga", "load", st[s].load,
-                                        "compute", st[s].compute, "memory", st[s].memory,
-                                        "sent", st[s].sent, "nodes", nodes));
+        json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:f, s:o}", "kind",
+                                              a->is_cpu[s] ? "cpu" : "fpga", "load",
+                                              st[s].load, "compute", st[s].compute,
+                                              "memory", st[s].memory, "nodes", nodes));
     }
     free(st);
     return list;
@@ -50,9 +49,7 @@ static json_t *solve(const void *problem, const struct solve_limits *limits,
     struct partition_answer a;
     if (partition_solve(p, limits, &a, err) < 0)
         return NULL;
-    bool bytes = p->goal == PARTITION_BYTES;
     json_t *o = solve_answer(a.value, a.bound, a.proof);
-    json_object_set_new(o, "objective", json_string(bytes ? "bytes" : "maxload"));
     json_object_set_new(o, "steps", json_integer(a.steps));
     json_object_set_new(o, "devices", stages_json(p, &a));
     partition_answer_release(&a);

@@ -28,7 +28,7 @@ struct cell {
 
 struct line {
     const struct partition_core *c;
-    int32_t *order, *in_i, *in_s, *need;
+    int32_t *order, *in_s, *need;
     int accels, cpus, layers; /* devices considered */
     int32_t stride;     /* stages end at multiples of it, so that long orders stay cheap */
     struct cell *cells; /* [prefix][accels * (cpus + 1) + cpus] */
@@ -107,7 +107,7 @@ static void draw_plain(struct line *l, int k) {
 
 /* The stage that grows from one prefix. */
 struct piece {
-    double accel, cpu, size, act, touched, full, again, paid;
+    double accel, cpu, size, act, touched, full;
     bool supported;
 };
 
@@ -118,10 +118,8 @@ static void piece_add(struct line *l, struct piece *s, int32_t v) {
     s->supported = s->supported && c->supported[v];
     for (int32_t e = c->touch.at[v]; e < c->touch.at[v + 1]; e++) {
         int32_t h = c->touch.v[e], in_s = ++l->in_s[h];
-        if (in_s == 1) {
+        if (in_s == 1)
             s->touched += c->weight[h];
-            s->again += l->in_i[h] ? c->weight[h] : 0;
-        }
         if (in_s == c->pins.at[h + 1] - c->pins.at[h])
             s->full += c->weight[h];
     }
@@ -131,8 +129,6 @@ static void piece_add(struct line *l, struct piece *s, int32_t v) {
 static void piece_end(struct line *l, const struct piece *s, int32_t i, int32_t j) {
     const struct partition_core *c = l->c;
     double load = s->accel + (s->touched - s->full);
-    bool bytes = c->goal == PARTITION_BYTES;
-    double limit = c->max_load * (1 + 1e-9);
     struct cell *from = l->cells + (size_t)i * (size_t)l->layers;
     struct cell *to = l->cells + (size_t)j * (size_t)l->layers;
     for (int a = 0; a <= l->accels; a++)
@@ -142,13 +138,12 @@ static void piece_end(struct line *l, const struct piece *s, int32_t i, int32_t 
             if (value >= l->cut)
                 continue;
             double flight = fmin((double)c->micro_batches, a + b + 1);
-            double on_accel = bytes ? value + s->again : fmax(value, load);
-            double on_cpu = bytes ? value + s->again : fmax(value, s->cpu);
-            if (a < l->accels && s->supported && (bytes ? s->accel : load) <= limit &&
+            double on_accel = fmax(value, load), on_cpu = fmax(value, s->cpu);
+            if (a < l->accels && s->supported &&
                 s->size + flight * s->act <= c->max_size * (1 + 1e-12) &&
                 on_accel < to[at + l->cpus + 1].value)
                 to[at + l->cpus + 1] = (struct cell){on_accel, i, false};
-            if (b < l->cpus && s->cpu <= limit && on_cpu < to[at + 1].value)
+            if (b < l->cpus && on_cpu < to[at + 1].value)
                 to[at + 1] = (struct cell){on_cpu, i, true};
         }
 }
@@ -156,12 +151,9 @@ static void piece_end(struct line *l, const struct piece *s, int32_t i, int32_t 
 /* Returns whether no longer piece can be of use. */
 static bool piece_over(const struct line *l, const struct piece *s) {
     const struct partition_core *c = l->c;
-    bool bytes = c->goal == PARTITION_BYTES;
-    double limit =
-        bytes ? c->max_load * (1 + 1e-9) : fmin(l->cut, c->max_load * (1 + 1e-9));
-    bool accel = s->supported && s->accel <= limit &&
+    bool accel = s->supported && s->accel <= l->cut &&
                  s->size + s->act <= c->max_size * (1 + 1e-12) && l->accels;
-    bool cpu = s->cpu <= limit && l->cpus;
+    bool cpu = s->cpu <= l->cut && l->cpus;
     return !accel && !cpu;
 }
 
@@ -171,7 +163,6 @@ static void fill_cells(struct line *l, struct partition_watch *w) {
     for (size_t i = 0; i < count; i++)
         l->cells[i].value = INFINITY;
     l->cells[0].value = 0;
-    memset(l->in_i, 0, tensors * sizeof *l->in_i);
     for (int32_t i = 0; i < c->n; i += l->stride) {
         /* On a long order one piece takes longer than reading the clock. */
         if (partition_watch_stop(w) || partition_watch_stop_now(w))
@@ -189,9 +180,6 @@ static void fill_cells(struct line *l, struct partition_watch *w) {
             if (piece_over(l, &s))
                 break;
         }
-        for (int32_t j = i; j < i + l->stride && j < c->n; j++)
-            for (int32_t v = l->order[j], e = c->touch.at[v]; e < c->touch.at[v + 1]; e++)
-                l->in_i[c->touch.v[e]]++;
     }
 }
 
@@ -256,7 +244,7 @@ static bool try_first(struct line *l, struct partition_watch *w,
  * one is found faster below a cut. */
 static bool try_order(struct line *l, struct partition_watch *w,
                       struct partition_chain *best) {
-    if (isinf(best->value) && l->c->goal == PARTITION_MAXLOAD) {
+    if (isinf(best->value)) {
         l->cut = 1.25 * partition_rates_least(l->c);
         fill_cells(l, w);
         if (!w->stopped && take_best(l, best) && l->stride == 1)
@@ -281,10 +269,10 @@ void partition_line(const struct partition_core *c, int rounds, uint64_t seed,
     rounds = work * rounds < 4e8 ? rounds : work * 4 < 4e8 ? (int)(4e8 / work) : 4;
     l.cells = mem_array(n * (size_t)l.layers, sizeof *l.cells);
     l.order = mem_array(n, sizeof *l.order), l.need = mem_array(n, sizeof *l.need);
-    l.in_i = mem_array(t, sizeof *l.in_i), l.in_s = mem_array(t, sizeof *l.in_s);
+    l.in_s = mem_array(t, sizeof *l.in_s);
     struct rng rng = {.seed = seed};
     struct partition_chain none = {.value = INFINITY};
-    if (l.stride > 1 && isinf(best->value) && c->goal == PARTITION_MAXLOAD)
+    if (l.stride > 1 && isinf(best->value))
         try_first(&l, w, best);
     for (int round = 0, idle = 0; round < rounds && idle < rounds / 4 + 2; round++) {
         if (round < PLAIN)
@@ -295,5 +283,5 @@ void partition_line(const struct partition_core *c, int rounds, uint64_t seed,
         if (w->stopped)
             break;
     }
-    free(l.cells), free(l.order), free(l.need), free(l.in_i), free(l.in_s);
+    free(l.cells), free(l.order), free(l.need), free(l.in_s);
 }

@@ -20,7 +20,7 @@
 /* An edge as the document has it. */
 struct raw_edge {
     int64_t from, to; /* ids of nodes */
-    double cost, bytes;
+    double cost;
 };
 
 /* An arbitrary integer of the document and its index; sorted by the first, they find ids
@@ -37,7 +37,7 @@ struct reader {
     int32_t *first_edge; /* of each node, as a source; -1: none */
     ARR(struct raw_edge) waiting;
     ARR(struct partition_edge) edges;
-    double cost, bytes; /* sums over edges */
+    double cost; /* sum over edges */
 };
 
 static int named_order(const void *a, const void *b) {
@@ -136,12 +136,9 @@ static int place_edge(struct reader *r, const struct raw_edge *raw, struct err *
             err, "cost: node %lld sends at a cost of %.17g here, but of %.17g at edges[%d]",
             (long long)raw->from, raw->cost, u->send_s, r->first_edge[e.from]);
     }
-    u->bytes = fmax(u->bytes, raw->bytes); /* one tensor: the largest part that is read */
-    r->cost += 2 * u->send_s;              /* paid on both sides at most */
-    r->bytes += u->bytes;
-    if (!isfinite(r->cost) || !isfinite(r->bytes))
-        return err_input(err, "%s: the sum of all overflows here",
-                         isfinite(r->cost) ? "size" : "cost");
+    r->cost += 2 * u->send_s; /* paid on both sides at most */
+    if (!isfinite(r->cost))
+        return err_input(err, "cost: the sum of all overflows here");
     arr_push(&r->edges, e);
     return 0;
 }
@@ -189,11 +186,9 @@ static int take_nodes(void *to, struct json_stream *s, struct err *err) {
 
 static int read_edge(const json_t *obj, struct raw_edge *e, struct err *err) {
     if (json_int(obj, "sourceId", INT64_MIN, INT64_MAX, &e->from, err) < 0 ||
-        json_int(obj, "destId", INT64_MIN, INT64_MAX, &e->to, err) < 0 ||
-        json_num(obj, "cost", 0, 1e300, &e->cost, err) < 0)
+        json_int(obj, "destId", INT64_MIN, INT64_MAX, &e->to, err) < 0)
         return -1;
-    e->bytes = e->cost; /* without sizes, times stand for bytes */
-    return json_opt_num(obj, "size", 0, 1e300, &e->bytes, err);
+    return json_num(obj, "cost", 0, 1e300, &e->cost, err);
 }
 
 static int take_edge(void *to, const json_t *obj, struct err *err) {
@@ -269,37 +264,14 @@ static int check_acyclic(const struct partition_problem *p, struct err *err) {
 
 static int read_header(const json_t *doc, struct partition_problem *p, struct err *err) {
     int64_t accels, cpus, micro = 1;
-    const char *goal = "maxload";
     if (json_num(doc, "maxSizePerFPGA", 0, 1e300, &p->max_size, err) < 0 ||
         json_int(doc, "maxFPGAs", 0, 4096, &accels, err) < 0 ||
         json_int(doc, "maxCPUs", 0, 4096, &cpus, err) < 0 ||
-        json_opt_int(doc, "microBatches", 1, 1 << 20, &micro, err) < 0 ||
-        json_opt_str(doc, "objective", &goal, err) < 0 ||
-        json_opt_num(doc, "maxLoad", 0, 1e300, &p->max_load, err) < 0)
+        json_opt_int(doc, "microBatches", 1, 1 << 20, &micro, err) < 0)
         return -1;
-    if (strcmp(goal, "maxload") && strcmp(goal, "bytes"))
-        return err_input(err, "objective: expected \"maxload\" or \"bytes\", got \"%.64s\"",
-                         goal);
-    p->goal = strcmp(goal, "bytes") ? PARTITION_MAXLOAD : PARTITION_BYTES;
     p->accels = (int)accels;
     p->cpus = (int)cpus;
     p->micro_batches = micro;
-    return 0;
-}
-
-/* Reads loadBalance, which limits loads to that many times an even share of all
- * latencies. */
-static int read_balance(const json_t *doc, struct partition_problem *p, struct err *err) {
-    double ratio = 0, total = 0;
-    if (json_opt_num(doc, "loadBalance", 0, 1e300, &ratio, err) < 0)
-        return -1;
-    if (ratio <= 0)
-        return 0;
-    if (isfinite(p->max_load))
-        return err_input(err, "loadBalance: give this or maxLoad, not both");
-    for (int32_t i = 0; i < p->n; i++)
-        total += p->nodes[i].accel_s;
-    p->max_load = ratio * total / (p->accels ? p->accels : 1);
     return 0;
 }
 
@@ -318,9 +290,7 @@ static int put_together(struct reader *r, const json_t *doc, struct partition_pr
     r->nodes.p = NULL;
     r->edges.p = NULL;
     number_colors(p, r->colored.p);
-    if (check_sums(p, err) < 0 || check_acyclic(p, err) < 0)
-        return -1;
-    return read_balance(doc, p, err);
+    return check_sums(p, err) < 0 ? -1 : check_acyclic(p, err);
 }
 
 static void reader_release(struct reader *r) {
@@ -336,7 +306,7 @@ int partition_read(struct json_stream *s, struct partition_problem *p, struct er
     static const struct solve_part parts[] = {
         {"nodes", take_nodes}, {"edges", take_edges}, {0}};
     struct reader r = {0};
-    *p = (struct partition_problem){.max_load = INFINITY};
+    *p = (struct partition_problem){0};
     json_t *doc = solve_doc_read(s, "partition", parts, &r, err);
     int status = doc ? put_together(&r, doc, p, err) : -1;
     json_decref(doc);

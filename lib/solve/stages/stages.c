@@ -4,7 +4,7 @@
  * f(T) + (B-1) T over the distinct times T. f falls as T rises, so an interval [a, b] of T
  * is worth at least f(b) + (B-1) a: intervals whose bound reaches the incumbent go, the
  * others are cut at a T between. One pass of the dynamic program at T also tells the
- * greatest time m that its plan really has, and f is constant on [m, T]. Before that,
+ * greatest time t that its plan really has, and f is constant on [t, T]. Before that,
  * candidate stages through which no plan can beat the incumbent are dropped by sums of
  * prefix and suffix, which leaves few; and passes first relax memory (a vectorized pass),
  * and only where the relaxed plan breaks it the exact pass with fronts of (stages, sum)
@@ -37,7 +37,7 @@ struct search {
     struct stages_plan best, plan;
     double root_bound; /* proven before any interval was looked at */
     bool listed;       /* what may be better than the incumbent stands in `open` */
-    double *levels;    /* distinct m of the candidate stages, rising */
+    double *levels;    /* distinct times of the candidate stages, rising */
     int64_t num_levels, all_levels;
     ARR(struct interval) open;
     double *scratch, *scratch2; /* tables of the pass at one T */
@@ -66,7 +66,7 @@ static void offer(struct search *s) {
 }
 
 /* Finds f(T) as far as it matters above `lo`. Returns 1 with s->plan, 0 when no plan
- * with all m in [lo, T] beats the incumbent, -1 when stopped. */
+ * with all times in [lo, T] beats the incumbent, -1 when stopped. */
 static int solve_at(struct search *s, double T, double lo) {
     struct stages_dp *dp = &s->dp;
     int64_t root = s->p->devices;
@@ -157,7 +157,7 @@ static void make_levels(struct search *s, double lo) {
     free(s->levels);
     s->levels = mem_array((size_t)s->dp.triples.n + 1, sizeof *s->levels);
     for (int64_t i = 0; i < s->dp.triples.n; i++)
-        s->levels[i] = fmax(s->dp.triples.p[i].m, lo);
+        s->levels[i] = fmax(s->dp.triples.p[i].time, lo);
     qsort(s->levels, (size_t)s->dp.triples.n, sizeof *s->levels, by_value);
     for (int64_t i = 0; i < s->dp.triples.n; i++)
         if (!n || s->levels[i] > s->levels[n - 1])

@@ -2,19 +2,11 @@
  *
  * Layers 0..L-1 are cut into consecutive stages; the stages stand, in order, on consecutive
  * devices of the row 0..D-1. A stage takes one choice: a submesh (a number of devices,
- * maybe bound to a class of devices) and a configuration on it, which has a time per
+ * maybe at certain places of the row alone) and a configuration on it, which has a time per
  * micro-batch and a greatest number of successor stages that memory allows (with 1F1B, a
  * stage with s successors keeps s + 1 micro-batches alive). With B micro-batches,
  *
- *     value = sum over stages of w_i + (B - 1) * max over stages of m_i
- *
- * where w = m = t without cut costs. A cut between layers p-1 and p costs x[p], with
- * x[0] = x[L] = 0, and is charged to the
- *
- *   receiver   w = m = t + x[first]
- *   sender     w = m = t + x[end]
- *   both       w = m = t + x[first] + x[end]
- *   link       w = t + x[end], m = max(t, x[end]): the link is a stage of its own
+ *     value = sum over stages of t_i + (B - 1) * max over stages of t_i
  *
  * The document formats are in weft-solve(1); stages_read.c makes a struct stages_problem of
  * them, stages.c drives the search, stages_dp.c holds the passes over the layers, and
@@ -28,13 +20,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum stages_charge {
-    STAGES_CHARGE_RECEIVER,
-    STAGES_CHARGE_SENDER,
-    STAGES_CHARGE_BOTH,
-    STAGES_CHARGE_LINK
-};
-
 /* One column of the cost table: a configuration on a submesh. */
 struct stages_config {
     int submesh, config; /* as the document numbers them */
@@ -43,7 +28,7 @@ struct stages_config {
     double fixed_time, workspace, capacity;
 };
 
-/* A configuration on one run of equal devices. d counts the devices that are left for this
+/* A configuration at its places of the row. d counts the devices that are left for this
  * stage and all later ones, so the stage stands on devices D-d .. D-d+size-1. */
 struct stages_choice {
     int config; /* index into configs */
@@ -67,8 +52,6 @@ struct stages_problem {
     int num_configs, num_choices;
     struct stages_config *configs;
     struct stages_choice *choices;
-    double *cut; /* layers + 1 numbers, ends 0; NULL = none */
-    enum stages_charge charge;
     /* Dense form, of the document's tables (stages_table_cell() x num_configs); NULL in the additive
      * form. Numbers of successors, -1 = never fits; NULL: any. */
     const double *dense_time;
@@ -95,15 +78,11 @@ void stages_doc_release(struct stages_doc *doc);
 int stages_row(const struct stages_problem *p, int first, int c, double limit, double *t,
                int *succ);
 
-/* Derives w and m of a stage from its time. */
-void stages_charge(const struct stages_problem *p, int first, int last, double t, double *w,
-                   double *m);
-
 struct stages_stage {
     int first, last; /* layers, inclusive */
     int choice;
     int device; /* first device */
-    double w, m;
+    double time;
 };
 
 /* A chain of at most `devices` stages. */

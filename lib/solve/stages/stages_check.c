@@ -6,7 +6,6 @@
 #include "solve/stages/stages.h"
 
 #include <math.h>
-#include <string.h>
 
 #define TOL 1e-9
 
@@ -75,13 +74,7 @@ static int dense_time(const struct stages_doc *doc, const struct stage *s, doubl
     return 0;
 }
 
-static double cut_cost(const json_t *doc, int p, int layers) {
-    const json_t *cut = json_object_get(json_object_get(doc, "cut"), "cost");
-    return p <= 0 || p >= layers ? 0 : num(json_array_get(cut, (size_t)p - 1), 0);
-}
-
-/* Checks that the submesh has the stage's number of devices and that they are of its
- * class. */
+/* Checks that the submesh has the stage's number of devices. */
 static int check_devices(const json_t *doc, const struct stage *s, struct err *err) {
     const json_t *list = json_object_get(doc, "submeshes");
     if (!list)
@@ -93,28 +86,7 @@ static int check_devices(const json_t *doc, const struct stage *s, struct err *e
     if (!m || size != s->device_end - s->device)
         return err_no(err, "submesh %d does not have %d devices", s->submesh,
                       s->device_end - s->device);
-    const char *class = json_string_value(json_object_get(m, "class"));
-    const json_t *runs = json_object_get(doc, "devices");
-    int from = 0;
-    for (size_t i = 0; class && i < json_array_size(runs); i++) {
-        const json_t *r = json_array_get(runs, i);
-        int end = from + (int)num(json_object_get(r, "count"), 0);
-        if (!strcmp(json_string_value(json_object_get(r, "class")), class) &&
-            s->device >= from && s->device_end <= end)
-            return 0;
-        from = end;
-    }
-    return class ? err_no(err, "devices %d to %d are not all of class %s", s->device,
-                          s->device_end - 1, class)
-                 : 0;
-}
-
-static int total_devices(const json_t *doc) {
-    const json_t *runs = json_object_get(doc, "devices");
-    double n = runs ? 0 : num(json_object_get(doc, "num_devices"), 0);
-    for (size_t i = 0; i < json_array_size(runs); i++)
-        n += num(json_object_get(json_array_get(runs, i), "count"), 0);
-    return (int)n;
+    return 0;
 }
 
 static int read_stage(const json_t *v, struct stage *s) {
@@ -124,32 +96,22 @@ static int read_stage(const json_t *v, struct stage *s) {
                        "time", &s->time);
 }
 
-/* Computes what a stage adds to the sum and to the maximum. */
-static int stage_cost(const struct stages_doc *whole, const struct stage *s, int layers,
-                      double *w, double *m, struct err *err) {
-    const json_t *doc = whole->rest;
-    bool additive = json_object_get(doc, "configs") != NULL;
-    const char *charge =
-        json_string_value(json_object_get(json_object_get(doc, "cut"), "charge"));
-    double t = 0, in = cut_cost(doc, s->first, layers), out = cut_cost(doc, s->end, layers);
-    if ((additive ? additive_time(doc, s, &t, err) : dense_time(whole, s, &t, err)) < 0 ||
-        check_devices(doc, s, err) < 0)
+static int stage_time(const struct stages_doc *doc, const struct stage *s, double *t,
+                      struct err *err) {
+    bool additive = json_object_get(doc->rest, "configs") != NULL;
+    if ((additive ? additive_time(doc->rest, s, t, err) : dense_time(doc, s, t, err)) < 0)
         return -1;
-    charge = charge ? charge : "receiver";
-    bool link = !strcmp(charge, "link");
-    bool pays_in = !strcmp(charge, "receiver") || !strcmp(charge, "both");
-    *w = t + (pays_in ? in : 0) + (strcmp(charge, "receiver") ? out : 0);
-    *m = link ? fmax(t, out) : *w;
-    return 0;
+    return check_devices(doc->rest, s, err);
 }
 
 static int check_shape(const json_t *doc, int stages, int layer, int device, int used,
                        struct err *err) {
     bool all = !json_is_false(json_object_get(doc, "use_all_devices"));
+    int devices = (int)num(json_object_get(doc, "num_devices"), 0);
     if (layer != (int)num(json_object_get(doc, "num_layers"), -1))
         return err_no(err, "the stages end at layer %d", layer);
-    if (device > total_devices(doc) || (all && used != total_devices(doc)))
-        return err_no(err, "%d of %d devices are used", used, total_devices(doc));
+    if (device > devices || (all && used != devices))
+        return err_no(err, "%d of %d devices are used", used, devices);
     if (stages > num(json_object_get(doc, "max_stages"), INFINITY))
         return err_no(err, "%d stages are too many", stages);
     return 0;
@@ -160,23 +122,22 @@ int stages_check(const struct stages_doc *whole, const json_t *answer, double *v
     const json_t *doc = whole->rest;
     const json_t *list = json_object_get(answer, "stages");
     int n = (int)json_array_size(list), layer = 0, device = 0, used = 0;
-    int layers = (int)num(json_object_get(doc, "num_layers"), -1);
     double sum = 0, max = 0, b = num(json_object_get(doc, "num_micro_batches"), 0);
     for (int i = 0; i < n; i++) {
         struct stage s;
-        double w, m;
+        double t = 0;
         if (read_stage(json_array_get(list, (size_t)i), &s) < 0)
             return err_no(err, "stages[%d] is not a stage", i);
         if (s.first != layer || s.end <= s.first || s.device < device ||
             s.successors != n - 1 - i)
             return err_no(err, "stages[%d] does not follow the one before", i);
-        if (stage_cost(whole, &s, layers, &w, &m, err) < 0)
+        if (stage_time(whole, &s, &t, err) < 0)
             return -1;
         layer = s.end;
         device = s.device_end;
         used += s.device_end - s.device;
-        sum += w;
-        max = fmax(max, m);
+        sum += t;
+        max = fmax(max, t);
     }
     *value = sum + (b - 1) * max;
     if (check_shape(doc, n, layer, device, used, err) < 0)

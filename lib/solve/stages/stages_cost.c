@@ -45,20 +45,3 @@ int stages_row(const struct stages_problem *p, int first, int c, double limit, d
     }
     return p->layers;
 }
-
-void stages_charge(const struct stages_problem *p, int first, int last, double t, double *w,
-                   double *m) {
-    *w = *m = t;
-    if (!p->cut)
-        return;
-    double in = p->cut[first], out = p->cut[last + 1];
-    switch (p->charge) {
-    case STAGES_CHARGE_RECEIVER: *w = *m = t + in; break;
-    case STAGES_CHARGE_SENDER: *w = *m = t + out; break;
-    case STAGES_CHARGE_BOTH: *w = *m = t + in + out; break;
-    case STAGES_CHARGE_LINK:
-        *w = t + out;
-        *m = fmax(t, out);
-        break;
-    }
-}

@@ -1,7 +1,7 @@
 /* stages_dp.c - passes of the stages solver.
  *
  * The inner loop of every pass runs over the number of devices left, because there both
- * sides of g[l][d] = min(g[l][d], g[k+1][d - size] + w) lie side by side in memory; memory
+ * sides of g[l][d] = min(g[l][d], g[k+1][d - size] + time) lie side by side in memory; memory
  * limits depend on the number of successors and so break this, which is why the fast passes
  * relax them and only stages_dp_labels, run on the few triples that the bounds leave, keeps them.
  */
@@ -77,8 +77,8 @@ static bool dominated(const struct stages_problem *p, const struct rows *r, int 
     return false;
 }
 
-/* Adds the stage l..k with choice j if it is worth having. */
-static void build_cell(struct stages_dp *dp, const struct rows *r, int l, int k, int j,
+/* Adds the stage that ends at layer k with choice j if it is worth having. */
+static void build_cell(struct stages_dp *dp, const struct rows *r, int k, int j,
                        double limit) {
     const struct stages_problem *p = dp->p;
     int c = p->choices[j].config, succ = r->succ[(int64_t)c * p->layers + k];
@@ -86,9 +86,8 @@ static void build_cell(struct stages_dp *dp, const struct rows *r, int l, int k,
     if (isinf(r->now[c]) || succ < need)
         return;
     struct stages_triple t = {
-        .k = (uint16_t)k, .choice = (uint16_t)j, .succ = (uint16_t)succ};
-    stages_charge(p, l, k, r->now[c], &t.w, &t.m);
-    if (t.m <= limit && !dominated(p, r, j, k))
+        .time = r->now[c], .k = (uint16_t)k, .choice = (uint16_t)j, .succ = (uint16_t)succ};
+    if (t.time <= limit && !dominated(p, r, j, k))
         arr_push(&dp->triples, t);
 }
 
@@ -111,7 +110,7 @@ static void build_row(struct stages_dp *dp, const struct rows *r, int l, double 
         }
         n = kept;
         for (int i = 0; i < n; i++)
-            build_cell(dp, r, l, k, r->live[i], limit);
+            build_cell(dp, r, k, r->live[i], limit);
     }
 }
 
@@ -231,9 +230,9 @@ bool stages_dp_suffix(struct stages_dp *dp, double limit, enum stages_dp_kind ki
         for (int64_t i = dp->start[l]; i < dp->start[l + 1]; i++) {
             const struct stages_triple *t = &dp->triples.p[i];
             const struct stages_choice *c = &p->choices[t->choice];
-            if (t->m <= limit)
+            if (t->time <= limit)
                 stepped(row, gl + c->lo, g + dp->width * (t->k + 1) + c->lo - c->size,
-                        kind == STAGES_DP_SUM ? t->w : t->m, c);
+                        t->time, c);
         }
         for (int d = 1; d <= p->devices && !p->use_all; d++)
             gl[d] = fmin(gl[d], gl[d - 1]);
@@ -256,9 +255,9 @@ bool stages_dp_prefix(struct stages_dp *dp, double limit, double *q) {
         for (int64_t i = dp->start[l]; i < dp->start[l + 1]; i++) {
             const struct stages_triple *t = &dp->triples.p[i];
             const struct stages_choice *c = &p->choices[t->choice];
-            if (t->m <= limit)
-                stepped(row, q + dp->width * (t->k + 1) + c->lo - c->size, ql + c->lo, t->w,
-                        c);
+            if (t->time <= limit)
+                stepped(row, q + dp->width * (t->k + 1) + c->lo - c->size, ql + c->lo,
+                        t->time, c);
         }
     }
     return true;
@@ -310,7 +309,7 @@ bool stages_dp_filter(struct stages_dp *dp, double lo, double best) {
             const struct stages_choice *c = &p->choices[t.choice];
             const double *s = dp->suffix + dp->width * (t.k + 1) - c->size;
             double least = least_of(q + c->lo, s + c->lo, c);
-            if (least + t.w + (p->micro_batches - 1) * fmax(t.m, lo) < best)
+            if (least + t.time + (p->micro_batches - 1) * fmax(t.time, lo) < best)
                 dp->triples.p[kept++] = t;
         }
         from = end;
@@ -337,8 +336,8 @@ void stages_plan_copy(struct stages_plan *to, const struct stages_plan *from) {
 void stages_plan_finish(struct stages_plan *plan, const struct stages_problem *p) {
     plan->sum = plan->max = 0;
     for (int i = 0; i < plan->n; i++) {
-        plan->sum += plan->stages[i].w;
-        plan->max = fmax(plan->max, plan->stages[i].m);
+        plan->sum += plan->stages[i].time;
+        plan->max = fmax(plan->max, plan->stages[i].time);
     }
     plan->value = plan->sum + (p->micro_batches - 1) * plan->max;
 }
@@ -349,8 +348,7 @@ static void plan_add(const struct stages_dp *dp, struct stages_plan *plan, int l
                                                     .last = t->k,
                                                     .choice = t->choice,
                                                     .device = dp->p->devices - d,
-                                                    .w = t->w,
-                                                    .m = t->m};
+                                                    .time = t->time};
 }
 
 void stages_dp_trace(const struct stages_dp *dp, double limit, const double *g,
@@ -367,8 +365,8 @@ void stages_dp_trace(const struct stages_dp *dp, double limit, const double *g,
         for (;; i++) { /* the sum that made gl[d] is found again bit for bit */
             t = &dp->triples.p[i];
             const struct stages_choice *c = &p->choices[t->choice];
-            if (t->m <= limit && stages_choice_allows(c, d) &&
-                g[dp->width * (t->k + 1) + d - c->size] + t->w == gl[d])
+            if (t->time <= limit && stages_choice_allows(c, d) &&
+                g[dp->width * (t->k + 1) + d - c->size] + t->time == gl[d])
                 break;
         }
         plan_add(dp, plan, l, d, t);

@@ -18,7 +18,7 @@
 
 /* One candidate stage: layers l..k (l is known from where it stands) with a choice. */
 struct stages_triple {
-    double w, m;
+    double time;
     uint16_t k, choice, succ;
 };
 
@@ -41,20 +41,20 @@ void stages_dp_release(struct stages_dp *dp);
 /* Returns whether time is up or an interrupt came. All passes return false then. */
 bool stages_dp_stopped(const struct stages_dp *dp);
 
-/* Lists every stage with m <= limit that is worth having: of two configurations on the same
+/* Lists every stage of at most `limit` that is worth having: of two configurations on the same
  * devices the one that is slower and fits fewer successors is dropped. False with an error when
  * there are too many; a list that stages_dp_stopped() cut short is good for nothing. */
 bool stages_dp_build(struct stages_dp *dp, double limit, struct err *err);
 
-/* Computes the least sum (STAGES_DP_SUM) or the least greatest m (STAGES_DP_MAX) over
- * stages with m <= limit, when stages may have any number of successors if they may have
+/* Computes the least sum (STAGES_DP_SUM) or the least greatest time (STAGES_DP_MAX) over
+ * stages of at most `limit`, when stages may have any number of successors if they may have
  * one at all (the last: none). */
 bool stages_dp_suffix(struct stages_dp *dp, double limit, enum stages_dp_kind kind,
                       double *g);
 bool stages_dp_prefix(struct stages_dp *dp, double limit, double *q);
 
 /* Drops triples through which no plan beats `best`, judged by sums `suffix` and `prefix`
- * (both with limit INFINITY) and by (B-1) * max(m, lo). */
+ * (both with limit INFINITY) and by (B-1) * max(time, lo). */
 bool stages_dp_filter(struct stages_dp *dp, double lo, double best);
 
 /* Traces the plan behind g[0][devices], which must be finite. */

@@ -28,19 +28,17 @@ static bool even_stage(struct even *e, int first, int last, int d,
     for (int j = 0; j < p->num_choices; j++) {
         const struct stages_choice *c = &p->choices[j];
         int64_t at = (int64_t)c->config * p->layers + last;
-        double w, m;
         if (c->size != e->size || !stages_choice_allows(c, d) ||
             last >= e->end[c->config] || isinf(e->t[at]) || e->succ[at] < need)
             continue;
-        stages_charge(p, first, last, e->t[at], &w, &m);
-        if (!any || m < st->m)
-            *st = (struct stages_stage){first, last, j, p->devices - d, w, m};
+        if (!any || e->t[at] < st->time)
+            *st = (struct stages_stage){first, last, j, p->devices - d, e->t[at]};
         any = true;
     }
     return any;
 }
 
-/* Fills the plan with stages of m <= limit. Returns false when layers are left. */
+/* Fills the plan with stages of at most `limit` each. Returns false when layers are left. */
 static bool even_fill(struct even *e, double limit) {
     const struct stages_problem *p = e->p;
     int l = 0;
@@ -55,7 +53,7 @@ static bool even_fill(struct even *e, double limit) {
             e->end[c] = stages_row(p, l, c, limit, e->t + (int64_t)c * p->layers,
                                    e->succ + (int64_t)c * p->layers);
         for (int k = s == e->stages - 1 ? last : l; k <= last; k++) {
-            bool good = even_stage(e, l, k, d, &st) && st.m <= limit;
+            bool good = even_stage(e, l, k, d, &st) && st.time <= limit;
             if (good)
                 e->plan->stages[e->plan->n] = st;
             else if (any)

@@ -19,7 +19,7 @@ static json_t *stage_json(const struct stages_problem *p, const struct stages_pl
     return json_pack("{s:[i,i], s:i, s:i, s:[i,i], s:i, s:f}", "layers", st->first,
                      st->last + 1, "submesh", g->submesh, "config", g->config, "devices",
                      st->device, st->device + c->size, "successors", plan->n - 1 - i,
-                     "time", st->w);
+                     "time", st->time);
 }
 
 static json_t *answer_json(const struct stages_problem *p, const struct stages_answer *a) {

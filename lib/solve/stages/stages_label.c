@@ -105,13 +105,13 @@ static void extend(struct fronts *f, int64_t i, const double *ql, const double *
     const struct stages_choice *c = &dp->p->choices[t->choice];
     for (int d = c->lo; d <= c->hi; d += stages_choice_step(c)) {
         int64_t at = dp->width * (t->k + 1) + d - c->size;
-        if (ql[d] + t->w + g[at] >= cap)
+        if (ql[d] + t->time + g[at] >= cap)
             continue;
         for (int64_t b = f->first[at]; b < f->first[at] + f->count[at]; b++) {
             const struct label *rest = &f->pool.p[b];
             if (rest->stages > t->succ || rest->stages >= f->most)
                 break; /* stages rise along a front */
-            double sum = rest->sum + t->w;
+            double sum = rest->sum + t->time;
             if (sum + ql[d] < cap)
                 put(f, d, rest->stages + 1, (struct cell){sum, d, (int)i, b});
         }
@@ -129,8 +129,7 @@ static void label_plan(const struct fronts *f, int64_t b, struct stages_plan *pl
                                   .last = t->k,
                                   .choice = t->choice,
                                   .device = dp->p->devices - f->pool.p[b].d,
-                                  .w = t->w,
-                                  .m = t->m};
+                                  .time = t->time};
         l = t->k + 1;
     }
     stages_plan_finish(plan, dp->p);
@@ -148,7 +147,7 @@ int stages_dp_labels(struct stages_dp *dp, double limit, const double *q, const 
     row_close(&f, p->layers);
     for (int l = p->layers - 1; l >= 0 && found >= 0; l--) {
         for (int64_t i = dp->start[l]; i < dp->start[l + 1]; i++)
-            if (dp->triples.p[i].m <= limit)
+            if (dp->triples.p[i].time <= limit)
                 extend(&f, i, q + dp->width * l, g, cap);
         row_close(&f, l);
         if (stages_dp_stopped(dp))

@@ -136,49 +136,9 @@ static int read_additive(struct stages_problem *p, const json_t *doc, int submes
     return bad;
 }
 
-/* ---- devices, submeshes, cuts --------------------------------------------------- */
+/* ---- submeshes --------------------------------------------------------------------- */
 
-struct run {
-    const char *class; /* NULL = unnamed */
-    int first, count;
-};
-
-static int read_runs(struct stages_problem *p, const json_t *doc, struct run **runs, int *n,
-                     struct err *err) {
-    const json_t *v = json_object_get(doc, "devices");
-    int64_t count;
-    if (!v) {
-        if (json_int(doc, "num_devices", 1, MAX_DEVICES, &count, err) < 0)
-            return -1;
-        *runs = mem_alloc(sizeof **runs);
-        (*runs)[0] = (struct run){NULL, 0, (int)count};
-        *n = 1;
-        p->devices = (int)count;
-        return 0;
-    }
-    if (!json_is_array(v) || !json_array_size(v))
-        return err_input(err, "devices: expected an array of {class, count}");
-    *n = (int)json_array_size(v);
-    *runs = mem_array((size_t)*n, sizeof **runs);
-    for (int i = 0; i < *n; i++) {
-        const json_t *r = json_array_get(v, (size_t)i);
-        if (json_keys(r, "class count", err) < 0 ||
-            json_str(r, "class", &(*runs)[i].class, err) < 0 ||
-            json_int(r, "count", 1, MAX_DEVICES - p->devices, &count, err) < 0)
-            return err_at(err, "devices[%d]", i);
-        (*runs)[i].first = p->devices;
-        (*runs)[i].count = (int)count;
-        p->devices += (int)count;
-    }
-    return 0;
-}
-
-struct submesh {
-    int size;
-    const char *class; /* NULL = anywhere, also across classes */
-};
-
-static int read_shape(const json_t *v, const char *key, int at, struct submesh *s,
+static int read_shape(const json_t *v, const char *key, int at, int *devices,
                       struct err *err) {
     int64_t size = 1;
     for (size_t i = 0; i < json_array_size(v); i++) {
@@ -191,12 +151,12 @@ static int read_shape(const json_t *v, const char *key, int at, struct submesh *
     }
     if (!json_array_size(v) || size > MAX_DEVICES)
         return err_input(err, "%s[%d]: expected [hosts, devices per host]", key, at);
-    s->size = (int)size;
+    *devices = (int)size;
     return 0;
 }
 
-static int read_submeshes(const json_t *doc, struct submesh **list, int *n,
-                          struct err *err) {
+/* Reads how many devices each submesh has. */
+static int read_submeshes(const json_t *doc, int **list, int *n, struct err *err) {
     const char *key = json_object_get(doc, "submeshes") ? "submeshes" : "submesh_shapes";
     json_t *a;
     if (json_array_member(doc, key, &a, err) < 0)
@@ -213,75 +173,28 @@ static int read_submeshes(const json_t *doc, struct submesh **list, int *n,
                 return -1;
             continue;
         }
-        if (json_keys(v, "size class name", err) < 0 ||
-            json_int(v, "size", 1, MAX_DEVICES, &size, err) < 0 ||
-            json_opt_str(v, "class", &(*list)[i].class, err) < 0)
+        if (json_keys(v, "size name", err) < 0 ||
+            json_int(v, "size", 1, MAX_DEVICES, &size, err) < 0)
             return err_at(err, "%s[%d]", key, i);
-        (*list)[i].size = (int)size;
+        (*list)[i] = (int)size;
     }
     return 0;
 }
 
-/* Makes one choice per configuration and run of devices that it may stand on. */
-static int make_choices(struct stages_problem *p, const struct submesh *s,
-                        const struct run *runs, int num_runs, struct err *err) {
-    p->choices = mem_array((size_t)p->num_configs * (size_t)num_runs, sizeof *p->choices);
+/* Makes a choice of every configuration that the row has room for. */
+static void make_choices(struct stages_problem *p, const int *size) {
+    p->choices = mem_array((size_t)p->num_configs, sizeof *p->choices);
     for (int i = 0; i < p->num_configs; i++) {
-        const struct submesh *m = &s[p->configs[i].submesh];
-        bool known = !m->class;
-        for (int r = 0; r < num_runs; r++) {
-            int first = runs[r].first, count = runs[r].count;
-            if (!m->class)
-                first = 0, count = p->devices;
-            else if (!runs[r].class || strcmp(runs[r].class, m->class))
-                continue;
-            known = true;
-            struct stages_choice c = {.config = i,
-                                      .size = m->size,
-                                      .lo = p->devices - first - count + m->size,
-                                      .hi = p->devices - first};
-            if (c.lo <= c.hi)
-                p->choices[p->num_choices++] = c;
-            if (!m->class)
-                break;
-        }
-        if (!known)
-            return err_input(err, "submeshes[%d].class: no devices of class \"%s\"",
-                             p->configs[i].submesh, m->class);
+        int devices = size[p->configs[i].submesh];
+        if (devices <= p->devices)
+            p->choices[p->num_choices++] = (struct stages_choice){
+                .config = i, .size = devices, .lo = devices, .hi = p->devices};
     }
-    return 0;
-}
-
-static int read_cut(struct stages_problem *p, const json_t *doc, struct err *err) {
-    static const char *const names[] = {"receiver", "sender", "both", "link"};
-    const json_t *v = json_object_get(doc, "cut");
-    const char *charge = "receiver";
-    double *x;
-    if (!v)
-        return 0;
-    if (json_keys(v, "cost charge", err) < 0 || json_opt_str(v, "charge", &charge, err) < 0)
-        return err_at(err, "cut");
-    int bad = read_vector(v, "cost", p->layers - 1, 1, NULL, &x, err);
-    p->cut = mem_array((size_t)p->layers + 1, sizeof *p->cut);
-    memcpy(p->cut + 1, x, (size_t)(p->layers - 1) * sizeof *x);
-    free(x);
-    if (bad)
-        return err_at(err, "cut");
-    for (int i = 0; i < 4; i++)
-        if (!strcmp(charge, names[i])) {
-            p->charge = (enum stages_charge)i;
-            return 0;
-        }
-    return err_input(err, "cut.charge: expected receiver, sender, both or link");
 }
 
 /* Checks that no sum of the problem leaves the range of a double. */
 static int check_range(const struct stages_problem *p, struct err *err) {
     double limit = 1e300 / (p->micro_batches + p->layers), most = 0;
-    for (int i = 0; i <= p->layers && p->cut; i++)
-        if (p->cut[i] > limit)
-            return err_input(err, "cut.cost[%d]: num_micro_batches times it overflows",
-                             i - 1);
     for (int c = 0; c < p->num_configs && !p->dense_time; c++) {
         double sum = p->configs[c].fixed_time;
         for (int l = 0; l < p->layers; l++)
@@ -302,14 +215,16 @@ static int check_range(const struct stages_problem *p, struct err *err) {
 }
 
 static int read_sizes(struct stages_problem *p, const json_t *doc, struct err *err) {
-    int64_t layers, batches, stages = STAGES_MAX_LAYERS;
+    int64_t layers, devices, batches, stages = STAGES_MAX_LAYERS;
     p->use_all = true;
     if (json_int(doc, "num_layers", 1, STAGES_MAX_LAYERS, &layers, err) < 0 ||
+        json_int(doc, "num_devices", 1, MAX_DEVICES, &devices, err) < 0 ||
         json_int(doc, "num_micro_batches", 1, INT64_C(1) << 50, &batches, err) < 0 ||
         json_opt_bool(doc, "use_all_devices", &p->use_all, err) < 0 ||
         json_opt_int(doc, "max_stages", 1, STAGES_MAX_LAYERS, &stages, err) < 0)
         return -1;
     p->layers = (int)layers;
+    p->devices = (int)devices;
     p->micro_batches = (double)batches;
     p->max_stages = (int)stages;
     return 0;
@@ -317,20 +232,18 @@ static int read_sizes(struct stages_problem *p, const json_t *doc, struct err *e
 
 static int read_problem(struct stages_problem *p, const struct stages_doc *d,
                         struct err *err) {
-    struct run *runs = NULL;
-    struct submesh *submeshes = NULL;
-    int num_runs = 0, num_submeshes = 0, bad = -1;
+    int *submeshes = NULL, num_submeshes = 0, bad = -1;
     const json_t *doc = d->rest;
     if (json_object_get(doc, "format") &&
         (json_format(doc, "weft-problem/1", err) < 0 ||
          json_keys(doc,
-                   "format problem name comment num_layers num_devices devices "
+                   "format problem name comment num_layers num_devices "
                    "num_micro_batches use_all_devices max_stages submeshes "
                    "submesh_shapes num_configs compute_cost max_n_succ_stages layers "
-                   "configs cut",
+                   "configs",
                    err) < 0))
         return -1;
-    if (read_sizes(p, doc, err) == 0 && read_runs(p, doc, &runs, &num_runs, err) == 0 &&
+    if (read_sizes(p, doc, err) == 0 &&
         read_submeshes(doc, &submeshes, &num_submeshes, err) == 0) {
         if ((int64_t)p->layers * p->devices > STAGES_MAX_CELLS)
             bad = err_input(err,
@@ -342,10 +255,10 @@ static int read_problem(struct stages_problem *p, const struct stages_doc *d,
         else
             bad = read_dense(p, d, num_submeshes, err);
     }
-    if (!bad && (make_choices(p, submeshes, runs, num_runs, err) < 0 ||
-                 read_cut(p, doc, err) < 0 || check_range(p, err) < 0))
-        bad = -1;
-    free(runs);
+    if (!bad) {
+        make_choices(p, submeshes);
+        bad = check_range(p, err);
+    }
     free(submeshes);
     return bad;
 }
@@ -387,6 +300,5 @@ void stages_release(struct stages_problem *p) {
     }
     free(p->configs);
     free(p->choices);
-    free(p->cut);
     *p = (struct stages_problem){0};
 }

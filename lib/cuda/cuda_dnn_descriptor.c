@@ -1,26 +1,27 @@
 /* Descriptions of cuDNN's graph API: made, given attributes, finished, and asked. */
 #include "cuda/cuda_dnn_impl.h"
 
-struct dnn_sheet dnn_sheet(const struct dnn *d, cudnnBackendDescriptorType_t type) {
-    struct dnn_sheet s = {.d = d};
+struct dnn_descriptor dnn_descriptor(const struct dnn *d,
+                                     cudnnBackendDescriptorType_t type) {
+    struct dnn_descriptor s = {.d = d};
     s.rc = d->lib.cudnnBackendCreateDescriptor(type, &s.at);
     return s;
 }
 
-void dnn_set(struct dnn_sheet *s, cudnnBackendAttributeName_t what,
+void dnn_set(struct dnn_descriptor *s, cudnnBackendAttributeName_t what,
              cudnnBackendAttributeType_t type, int64_t n, const void *values) {
     if (s->rc == CUDNN_STATUS_SUCCESS)
         s->rc = s->d->lib.cudnnBackendSetAttribute(s->at, what, type, n, values);
 }
 
-void dnn_set_part(struct dnn_sheet *s, cudnnBackendAttributeName_t what,
+void dnn_set_part(struct dnn_descriptor *s, cudnnBackendAttributeName_t what,
                   cudnnBackendDescriptor_t part) {
     if (!part)
         s->rc = CUDNN_STATUS_NOT_SUPPORTED;
     dnn_set(s, what, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &part);
 }
 
-cudnnBackendDescriptor_t dnn_finish(struct dnn_sheet *s, struct dnn_plans *plans) {
+cudnnBackendDescriptor_t dnn_finish(struct dnn_descriptor *s, struct dnn_plans *plans) {
     if (s->rc == CUDNN_STATUS_SUCCESS)
         s->rc = s->d->lib.cudnnBackendFinalize(s->at);
     if (s->at)
@@ -30,7 +31,7 @@ cudnnBackendDescriptor_t dnn_finish(struct dnn_sheet *s, struct dnn_plans *plans
 
 cudnnBackendDescriptor_t dnn_blank(const struct dnn *d, cudnnBackendDescriptorType_t type,
                                    struct dnn_plans *plans) {
-    const struct dnn_sheet s = dnn_sheet(d, type);
+    const struct dnn_descriptor s = dnn_descriptor(d, type);
     if (s.rc != CUDNN_STATUS_SUCCESS)
         return NULL;
     arr_push(&plans->parts, s.at);

@@ -1,9 +1,9 @@
-/* Recordings are made before the first step, while nothing is under way between ranks.
+/* Captured regions are made before the first step, while nothing is under way between ranks.
  *
- * A device may load a kernel when it is first launched, and take memory of its own for a recording;
+ * A device may load a kernel when it is first launched, and take memory of its own for a captured region;
  * for either it may wait until all that it has been given is done. A work between ranks, which waits there
  * for another rank, may be waiting for what this rank does next: then both wait for ever. So every
- * recording that the steps replay is made ahead, and what they launch by itself is recorded once,
+ * region that the steps replay is captured before, and what they launch by itself is captured once,
  * which loads it, and forgotten. */
 #include "exec/exec_impl.h"
 
@@ -12,24 +12,24 @@ bool exec_repeats(const struct instr *ins) {
     return (key == KEY_SHAPE || key == KEY_CURVE) && ins->work < 0;
 }
 
-struct device_recording **exec_recording(const struct exec_chunk *c,
-                                         const struct exec_instr *r, int64_t micro_batch) {
+struct device_region **exec_region(const struct exec_chunk *c, const struct exec_instr *r,
+                                   int64_t micro_batch) {
     const bool own = r->fresh && micro_batch == 0;
-    return &r->recorded[own ? c->rhythm : micro_batch % c->rhythm];
+    return &r->captured[own ? c->rhythm : micro_batch % c->rhythm];
 }
 
-struct device_recording *exec_record(struct exec *x, const struct exec_chunk *c, int first,
-                                     int n, int64_t micro_batch, struct err *err) {
+struct device_region *exec_capture(struct exec *x, const struct exec_chunk *c, int first,
+                                   int n, int64_t micro_batch, struct err *err) {
     struct device_stream *s = x->streams[STREAM_compute];
     int rc = 0;
-    if (device_record_begin(s, err) < 0)
+    if (device_capture_begin(s, err) < 0)
         return NULL;
     for (int i = first; i < first + n && rc == 0; i++)
         rc = exec_instr(x, c, i, micro_batch, err);
-    struct device_recording *r = device_record_end(s, rc < 0 ? NULL : err);
+    struct device_region *r = device_capture_end(s, rc < 0 ? NULL : err);
     if (rc == 0)
         return r;
-    device_recording_destroy(r);
+    device_region_destroy(r);
     return NULL;
 }
 
@@ -41,13 +41,13 @@ static int load_input(struct exec *x, const struct exec_chunk *c, const struct i
     for (int split = 0; split < DATA_SPLITS; split++) {
         if (!data_size(x->data, (enum data_split)split))
             continue;
-        if (device_record_begin(s, err) < 0)
+        if (device_capture_begin(s, err) < 0)
             return -1;
-        int rc = device_unpack(s, to, ins->dtype, exec_ahead_room(x->ahead),
+        int rc = device_unpack(s, to, ins->dtype, exec_prefetch_ring(x->prefetch),
                                exec_form(x, (enum data_split)split, ins),
                                ins->n.input.elems, err);
-        struct device_recording *r = device_record_end(s, rc < 0 ? NULL : err);
-        device_recording_destroy(r);
+        struct device_region *r = device_capture_end(s, rc < 0 ? NULL : err);
+        device_region_destroy(r);
         if (rc < 0 || !r)
             return -1;
     }
@@ -58,29 +58,29 @@ static int load_input(struct exec *x, const struct exec_chunk *c, const struct i
  * is fresh. */
 static int load_instr(struct exec *x, const struct exec_chunk *c, int i,
                       int64_t micro_batch, struct err *err) {
-    if (c->sp->instrs[i].code == I_input && x->ahead)
+    if (c->sp->instrs[i].code == I_input && x->prefetch)
         return load_input(x, c, &c->sp->instrs[i], err);
     if (!exec_repeats(&c->sp->instrs[i]))
         return 0;
-    struct device_recording *r = exec_record(x, c, i, 1, micro_batch, err);
-    device_recording_destroy(r);
+    struct device_region *r = exec_capture(x, c, i, 1, micro_batch, err);
+    device_region_destroy(r);
     return r ? 0 : -1;
 }
 
-static int record_action(struct exec *x, struct action a, struct err *err) {
+static int capture_action(struct exec *x, struct action a, struct err *err) {
     const struct exec_chunk *c = exec_chunk_of(x, a.stage);
     int64_t mb = a.index < 0 ? 0 : a.index;
     struct span span = program_segment(c->sp, a.segment);
     int rc = 0;
     for (int i = span.first, next; i < span.end && rc == 0; i = next) {
         const struct exec_instr *r = &c->ready[i];
-        bool replays = x->records && r->stretch > 1;
-        next = i + (replays ? r->stretch : 1);
+        bool replays = x->captures && r->region > 1;
+        next = i + (replays ? r->region : 1);
         if (!replays)
             rc = mb <= c->sp->instrs[i].fresh ? load_instr(x, c, i, mb, err) : 0;
-        else if (!*exec_recording(c, r, mb)) {
-            struct device_recording *made = exec_record(x, c, i, r->stretch, mb, err);
-            *exec_recording(c, r, mb) = made;
+        else if (!*exec_region(c, r, mb)) {
+            struct device_region *made = exec_capture(x, c, i, r->region, mb, err);
+            *exec_region(c, r, mb) = made;
             rc = made ? 0 : -1;
         }
         if (rc < 0)
@@ -89,15 +89,15 @@ static int record_action(struct exec *x, struct action a, struct err *err) {
     return rc;
 }
 
-int exec_record_ahead(struct exec *x, struct err *err) {
+int exec_capture_all(struct exec *x, struct err *err) {
     int64_t n = schedule_actions(&x->schedule);
     int rc = 0;
-    if (x->recorded_ahead || !device_can_record(x->device))
+    if (x->captured_all || !device_can_capture(x->device))
         return 0;
     for (int64_t i = 0; i < n && rc == 0; i++)
-        rc = record_action(x, schedule_action(&x->schedule, i), err);
+        rc = capture_action(x, schedule_action(&x->schedule, i), err);
     if (rc == 0)
         rc = exec_load_transfers(x, err);
-    x->recorded_ahead = rc == 0;
+    x->captured_all = rc == 0;
     return rc;
 }

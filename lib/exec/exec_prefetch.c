@@ -39,7 +39,7 @@ struct cursor {
     int instr; /* of its stage, the next to be looked at; -1 = the segment's first */
 };
 
-struct ahead_piece {
+struct prefetch_piece {
     const struct instr *ins; /* NULL = counts of targets */
     const struct box *box;
     enum data_split split;
@@ -50,7 +50,7 @@ struct ahead_piece {
     bool failed;
 };
 
-struct exec_ahead {
+struct exec_prefetch {
     const struct exec *x;
     char *ring;
     int64_t ring_bytes;
@@ -66,9 +66,9 @@ struct exec_ahead {
     pthread_cond_t more;  /* the thread has something to do */
     pthread_cond_t done;  /* a piece is read, or the thread rests */
     struct cursor cursor;
-    struct ahead_piece next; /* where `pending`: what is read as soon as there is room */
+    struct prefetch_piece next; /* where `pending`: what is read as soon as there is room */
     bool pending;
-    struct ahead_piece pieces[PIECES];
+    struct prefetch_piece pieces[PIECES];
     int64_t read, taken, freed;
     int64_t head, used;      /* bytes: where the ring goes on; of what is not freed */
     bool busy, sleeps, ends; /* the thread reads; waits for more; is to end */
@@ -80,7 +80,7 @@ struct exec_ahead {
 
 /* Sets *p to the next input instruction of the action that the cursor is at; false: there is none. In
  * validation only forward passes run. */
-static bool next_input(const struct exec *x, struct cursor *c, struct ahead_piece *p) {
+static bool next_input(const struct exec *x, struct cursor *c, struct prefetch_piece *p) {
     struct action a = schedule_action(&x->schedule, c->action);
     const struct exec_chunk *chunk = exec_chunk_of(x, a.stage);
     struct span span = program_segment(chunk->sp, a.segment);
@@ -93,29 +93,30 @@ static bool next_input(const struct exec *x, struct cursor *c, struct ahead_piec
     c->instr = i + 1;
     if (i >= span.end)
         return false;
-    *p = (struct ahead_piece){.ins = &chunk->sp->instrs[i],
-                              .box = &chunk->ready[i].box,
-                              .split = c->split,
-                              .sample = c->sample + micro_batch * x->g->plan->micro_batch,
-                              .form = exec_form(x, c->split, &chunk->sp->instrs[i])};
+    *p =
+        (struct prefetch_piece){.ins = &chunk->sp->instrs[i],
+                                .box = &chunk->ready[i].box,
+                                .split = c->split,
+                                .sample = c->sample + micro_batch * x->g->plan->micro_batch,
+                                .form = exec_form(x, c->split, &chunk->sp->instrs[i])};
     p->bytes = dtype_size(p->form) * p->ins->n.input.elems;
     return true;
 }
 
 /* Sets *p to the counts that a batch begins with. */
-static bool next_counts(const struct exec *x, struct cursor *c, struct ahead_piece *p) {
+static bool next_counts(const struct exec *x, struct cursor *c, struct prefetch_piece *p) {
     if (!c->counts)
         return false;
     c->counts = false;
-    *p = (struct ahead_piece){.split = c->split,
-                              .sample = c->sample,
-                              .counted = c->counted,
-                              .bytes = x->n_losses * (int64_t)sizeof(double)};
+    *p = (struct prefetch_piece){.split = c->split,
+                                 .sample = c->sample,
+                                 .counted = c->counted,
+                                 .bytes = x->n_losses * (int64_t)sizeof(double)};
     return true;
 }
 
 /* Sets *p to the next piece and goes on behind it; false where nothing is left. */
-static bool next_piece(const struct exec *x, struct cursor *c, struct ahead_piece *p) {
+static bool next_piece(const struct exec *x, struct cursor *c, struct prefetch_piece *p) {
     int64_t actions = schedule_actions(&x->schedule);
     while (c->batches && !next_counts(x, c, p) && !next_input(x, c, p)) {
         c->instr = -1;
@@ -136,7 +137,7 @@ static int64_t aligned(int64_t bytes) {
 }
 
 /* Gives the piece its place in the ring; false: there is no room yet. */
-static bool find_room(struct exec_ahead *a, struct ahead_piece *p) {
+static bool find_room(struct exec_prefetch *a, struct prefetch_piece *p) {
     int64_t bytes = aligned(p->bytes);
     bool empty = a->read == a->freed;
     int64_t head = empty ? 0 : a->head, tail = empty ? 0 : a->pieces[a->freed % PIECES].at;
@@ -153,7 +154,8 @@ static bool find_room(struct exec_ahead *a, struct ahead_piece *p) {
     return true;
 }
 
-static int read_piece(struct exec_ahead *a, const struct ahead_piece *p, struct err *err) {
+static int read_piece(struct exec_prefetch *a, const struct prefetch_piece *p,
+                      struct err *err) {
     char *out = a->ring + p->at;
     return p->ins ? exec_read_box(a->x, p->split, p->sample, p->ins, p->box, out, err)
                   : exec_read_counts(a->x, p->split, p->sample, p->counted, &a->halt,
@@ -162,14 +164,14 @@ static int read_piece(struct exec_ahead *a, const struct ahead_piece *p, struct 
 
 /* Reads the next piece if there is room for it; false: there is nothing to do now. The lock is held,
  * but not while it reads. */
-static bool read_one(struct exec_ahead *a) {
+static bool read_one(struct exec_prefetch *a) {
     if (a->ends || atomic_load(&a->halt) || a->err.status)
         return false;
     if (!a->pending && !(a->pending = next_piece(a->x, &a->cursor, &a->next)))
         return false;
     if (!find_room(a, &a->next))
         return false;
-    struct ahead_piece p = a->next;
+    struct prefetch_piece p = a->next;
     struct err err = {0};
     a->pending = false;
     a->busy = true;
@@ -185,13 +187,13 @@ static bool read_one(struct exec_ahead *a) {
 }
 
 /* The lock is held. */
-static void wake(struct exec_ahead *a) {
+static void wake(struct exec_prefetch *a) {
     a->sleeps = false;
     pthread_cond_signal(&a->more);
 }
 
 static void *read_ahead(void *arg) {
-    struct exec_ahead *a = arg;
+    struct exec_prefetch *a = arg;
     pthread_mutex_lock(&a->lock);
     while (!a->ends) {
         if (read_one(a))
@@ -206,7 +208,7 @@ static void *read_ahead(void *arg) {
 }
 
 /* Signals are for the caller's thread. */
-static int start(struct exec_ahead *a, struct err *err) {
+static int start(struct exec_prefetch *a, struct err *err) {
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -251,13 +253,13 @@ static bool reads(const struct exec *x, bool counts) {
     return any && x->data;
 }
 
-int exec_ahead_create(struct exec *x, struct err *err) {
+int exec_prefetch_create(struct exec *x, struct err *err) {
     bool counts = false;
     for (int k = 0; k < x->n_losses; k++)
         counts |= x->losses[k].targets >= 0;
     if (!reads(x, counts))
         return 0;
-    struct exec_ahead *a = x->ahead = mem_alloc(sizeof *a);
+    struct exec_prefetch *a = x->prefetch = mem_alloc(sizeof *a);
     a->x = x;
     a->due = -1;
     a->counts = counts;
@@ -275,7 +277,7 @@ int exec_ahead_create(struct exec *x, struct err *err) {
     return a->ring ? 0 : err_prefix(err, "room for data that is read ahead");
 }
 
-void exec_ahead_destroy(struct exec_ahead *a, struct device *device) {
+void exec_prefetch_destroy(struct exec_prefetch *a, struct device *device) {
     if (!a)
         return;
     if (a->started) {
@@ -296,7 +298,7 @@ void exec_ahead_destroy(struct exec_ahead *a, struct device *device) {
 }
 
 /* What was read for another place, and is not in use any more, is forgotten. */
-static void restart(struct exec_ahead *a, struct cursor from) {
+static void restart(struct exec_prefetch *a, struct cursor from) {
     pthread_mutex_lock(&a->lock);
     atomic_store(&a->halt, true);
     while (a->busy)
@@ -310,8 +312,8 @@ static void restart(struct exec_ahead *a, struct cursor from) {
     pthread_mutex_unlock(&a->lock);
 }
 
-int exec_ahead_begin(struct exec_ahead *a, enum data_split split, int64_t sample,
-                     int64_t batches, struct err *err) {
+int exec_prefetch_begin(struct exec_prefetch *a, enum data_split split, int64_t sample,
+                        int64_t batches, struct err *err) {
     if (!a)
         return 0;
     int64_t batch = a->x->g->plan->batch;
@@ -331,7 +333,7 @@ int exec_ahead_begin(struct exec_ahead *a, enum data_split split, int64_t sample
 }
 
 /* What the device has used up makes room. */
-static int reclaim(struct exec_ahead *a, struct err *err) {
+static int reclaim(struct exec_prefetch *a, struct err *err) {
     int64_t upto = a->freed;
     int reached = 1;
     while (upto < a->given && reached == 1) {
@@ -351,7 +353,7 @@ static int reclaim(struct exec_ahead *a, struct err *err) {
 
 /* Nothing can be read before the device is done with some of what it was given: all of it is given, so
  * that it comes to this without the host. */
-static int make_room(struct exec_ahead *a, struct err *err) {
+static int make_room(struct exec_prefetch *a, struct err *err) {
     int64_t before = a->freed;
     if (reclaim(a, err) < 0)
         return -1;
@@ -362,8 +364,8 @@ static int make_room(struct exec_ahead *a, struct err *err) {
 }
 
 /* Waits for the next piece. */
-static struct ahead_piece *take(struct exec_ahead *a, struct err *err) {
-    struct ahead_piece *p = NULL;
+static struct prefetch_piece *take(struct exec_prefetch *a, struct err *err) {
+    struct prefetch_piece *p = NULL;
     int rc = 0;
     pthread_mutex_lock(&a->lock);
     while (a->taken == a->read && rc == 0) {
@@ -383,7 +385,7 @@ static struct ahead_piece *take(struct exec_ahead *a, struct err *err) {
     return p && !p->failed ? p : NULL;
 }
 
-int exec_ahead_give(struct exec_ahead *a, struct err *err) {
+int exec_prefetch_give(struct exec_prefetch *a, struct err *err) {
     struct device_event *e = a->used_up[a->given % PIECES];
     if (e && device_event_record(e, a->x->streams[STREAM_compute], err) < 0)
         return -1;
@@ -391,9 +393,9 @@ int exec_ahead_give(struct exec_ahead *a, struct err *err) {
     return reclaim(a, err);
 }
 
-const void *exec_ahead_take(struct exec_ahead *a, const struct instr *ins, int64_t sample,
-                            enum dtype *form, struct err *err) {
-    const struct ahead_piece *p = take(a, err);
+const void *exec_prefetch_take(struct exec_prefetch *a, const struct instr *ins,
+                               int64_t sample, enum dtype *form, struct err *err) {
+    const struct prefetch_piece *p = take(a, err);
     if (!p)
         return NULL;
     assert(p->ins == ins && p->sample == sample);
@@ -401,15 +403,15 @@ const void *exec_ahead_take(struct exec_ahead *a, const struct instr *ins, int64
     return a->ring + p->at;
 }
 
-int exec_ahead_counts(struct exec_ahead *a, double *counts, struct err *err) {
-    const struct ahead_piece *p = take(a, err);
+int exec_prefetch_counts(struct exec_prefetch *a, double *counts, struct err *err) {
+    const struct prefetch_piece *p = take(a, err);
     if (!p)
         return -1;
     assert(!p->ins);
     memcpy(counts, a->ring + p->at, (size_t)p->bytes);
-    return exec_ahead_give(a, err);
+    return exec_prefetch_give(a, err);
 }
 
-const void *exec_ahead_room(const struct exec_ahead *a) {
+const void *exec_prefetch_ring(const struct exec_prefetch *a) {
     return a->ring;
 }

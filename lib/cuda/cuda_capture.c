@@ -1,29 +1,29 @@
-/* Recordings are CUDA graphs: the stream is captured, and one call gives the whole stretch again. */
+/* Captured regions are CUDA graphs: the stream is captured, and one call replays it as a whole. */
 #include "cuda/cuda_check.h"
 #include "cuda/cuda_state.h"
 
 /* Memory cannot be had while a stream is captured. Relaxed: libraries may load a kernel when it is
  * first launched. */
-int cuda_record_begin(struct device_stream *s, struct err *err) {
+int cuda_capture_begin(struct device_stream *s, struct err *err) {
     struct cuda_queue *q = cuda_queue_of(s);
     if (cuda_open_workspace(s, err) < 0)
         return -1;
     if (cuda_check(cudaStreamBeginCapture(q->stream, cudaStreamCaptureModeRelaxed),
-                   "recording", err) < 0)
+                   "capturing", err) < 0)
         return -1;
-    q->recording = true;
+    q->capturing = true;
     return 0;
 }
 
-int cuda_record_end(struct device_stream *s, struct device_recording *r, struct err *err) {
+int cuda_capture_end(struct device_stream *s, struct device_region *r, struct err *err) {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
     struct cuda_queue *q = cuda_queue_of(s);
     int rc = cuda_launch_rest(s, err);
     const cudaError_t ended = cudaStreamEndCapture(q->stream, &graph);
-    q->recording = false;
+    q->capturing = false;
     if (rc == 0)
-        rc = cuda_check(ended, "recording", err);
+        rc = cuda_check(ended, "capturing", err);
     if (rc == 0)
         rc = cuda_check(cudaGraphInstantiate(&exec, graph, 0), "making a graph", err);
     if (rc == 0) /* the first launch would, and may wait for all of the GPU then */
@@ -34,12 +34,12 @@ int cuda_record_end(struct device_stream *s, struct device_recording *r, struct 
     return rc;
 }
 
-int cuda_replay(struct device_recording *r, struct device_stream *s, struct err *err) {
+int cuda_replay(struct device_region *r, struct device_stream *s, struct err *err) {
     return cuda_check(cudaGraphLaunch(r->state, cuda_queue_of(s)->stream), "replaying",
                       err);
 }
 
-void cuda_recording_destroy(struct device_recording *r) {
+void cuda_region_destroy(struct device_region *r) {
     if (r->state)
         cudaGraphExecDestroy(r->state);
 }

@@ -1,4 +1,4 @@
-/* ahead DIR PLAN - data that is read ahead: whatever comes between the steps, and whenever a training ends, steps
+/* prefetch DIR PLAN - data that is read ahead: whatever comes between the steps, and whenever a training ends, steps
  * see what they would see alone; a file that cannot be read any more is an error of the step that
  * wants it, which ends the job: one plan is tried, by its number. Rank 0 prints TAP. Files are written
  * to DIR. */
@@ -180,9 +180,9 @@ int main(int argc, char **argv) {
     char path[4096];
     size_t plan = argc == 3 ? (size_t)atoi(argv[2]) : sizeof plans;
     int rc = comm && plan < sizeof plans / sizeof *plans ? 0 : -1;
-    snprintf(path, sizeof path, "%s/ahead.bin", argc == 3 ? argv[1] : ".");
+    snprintf(path, sizeof path, "%s/prefetch.bin", argc == 3 ? argv[1] : ".");
     if (rc < 0 || try_plan(plans[plan], comm, path, &err) < 0) {
-        err_report(&err, "ahead");
+        err_report(&err, "prefetch");
         if (!comm)
             return 4;
         comm_abort(comm, 4);
