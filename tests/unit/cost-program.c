@@ -268,8 +268,7 @@ static void test_cluster(void) {
            cluster_devices(&c) == 2,
        "cpu:2");
     ok(cluster_read(&c, "v100-4x8", &err) == 0 &&
-           cluster_memory(&c, 0, 32) ==
-               34080000000 - reserve_fixed(&c.groups[0].reserve) &&
+           cluster_memory(&c, 0, 32) == 34080000000 - reserve_fixed(&c.groups[0].reserve) &&
            reserve_fixed(&c.groups[0].reserve) > 0,
        "a shipped cluster, less what is reserved");
     static const char *const bad[] = {
