@@ -145,7 +145,7 @@ endef
 # (program/workspace.h): who predicts it links these, not their floors.
 WORKSPACES := $(addprefix $(O)/lib/,device/cpu_workspace.o comm/comm_workspace.o \
               cuda/cuda_workspace.o cuda/cuda_workspace_attention.o)
-$(O)/bin/weft-predict: $(WORKSPACES)
+$(O)/bin/weft-predict $(O)/bin/weft-search: $(WORKSPACES)
 
 all: $(BINS)
 	@ln -sfn $(O)/bin bin

@@ -3,17 +3,19 @@
 
     bench-gpu.py BUILD_DIR [PART...]
 
-Parts: peak (a matrix product), training (GPT-2 of 124M, 350M and 1.3B parameters in bf16), prediction (plans
-that differ in micro-batch, accumulation, recompute and dtype), profile (how long gpt:1.3B takes), attention
+Parts: peak (a matrix product), training (GPT-2 of 124M, 350M and 1.3B parameters in bf16), families (other
+models, of pytorch_models.py on PyTorch's side, compiled as a whole), prediction (plans
+that differ in micro-batch, accumulation, recompute and dtype), every (predictions of every family, with
+accumulation, recompute, offload and two ranks that share the GPU), large (gpt:6.7B, offloaded), profile (how long gpt:1.3B takes), attention
 (each kind of its kernels), convolution (weft's kernels, cuDNN, and the faster one), epilogues (GELU and
 gradients of biases in the products, and behind them).
 PyTorch's side is torch.compile, flash attention and fused AdamW under autocast; each of its models is a
 process of its own, whose memory is free again when weft's turn comes. To compile a whole model takes
 a minute, so each block is compiled, which is one compilation for all, and all around the blocks;
-COMPILE=model compiles the whole. Model flops of a token are 6 N + 6 L C T: N all parameters, L layers, C
+COMPILE=model compiles the whole (of families always the whole is compiled). Model flops of a token are 6 N + 6 L C T: N all parameters, L layers, C
 hidden, T sequence. Results are printed as they come, and are JSON lines in BUILD_DIR/bench-gpu.jsonl; a part
 that fails leaves those of the others. By the environment: STEPS=20 of a measurement, MODELS="124M 350M",
-and BUDGET=240 seconds, after which nothing new is begun.
+FAMILIES="llama-1B t5-770M", and BUDGET=240 seconds, after which nothing new is begun.
 """
 import json
 import os
@@ -32,6 +34,16 @@ MODELS = {
     "124M": ("gpt:gpt2", dict(layers=12, hidden=768, heads=12, seq=1024, vocab=50304, tied=1), 16),
     "350M": ("gpt:350M", dict(layers=24, hidden=1024, heads=16, seq=1024, vocab=50304, tied=1), 16),
     "1.3B": ("gpt:1.3B", dict(layers=24, hidden=2048, heads=16, seq=1024, vocab=50304, tied=1), 8),
+}
+# name: preset, what it is set to, micro-batch, optimizer; sizes that PyTorch's side needs shapes for come from
+# the same model with the fewest layers.
+FAMILIES = {
+    "llama-1B": ("llama:1B", "seq=2048", "layers=1", 4),
+    "llama-160M": ("llama:160M", "seq=8192", "layers=1", 2),
+    "t5-770M": ("t5:770M", "seq=512,target_seq=128", "layers=1", 16),
+    "moe-380M": ("moe:380M", "", "layers=2", 16),
+    "resnet-50": ("wide-resnet:250M", "group=64,base=64,width=1", "", 64),
+    "wide-resnet-250M": ("wide-resnet:250M", "group=32", "", 32),
 }
 
 
@@ -187,6 +199,56 @@ def torch_train(name):
                       "parameters": sum(p.numel() for p in model.parameters())}))
 
 
+def weights_of(case, few, device):
+    """Random weights of a model by weft's names, of the shapes that a checkpoint with the fewest layers has."""
+    import re
+    import torch
+    import pytorch_models as models
+    weights = {}
+    for name, t in models.load_checkpoint(few).items():
+        repeated = re.match(r"(layer|enc|dec|pair)\.0\.", name)
+        times = 1
+        if repeated and not name.endswith("attn.positions"):
+            times = {"pair": case["layers"] // 2, "dec": case.get("dec_layers", case["layers"])}.get(
+                repeated[1], case["layers"])
+        for i in range(times):
+            own = re.sub(r"^(\w+)\.0\.", rf"\1.{i}.", name) if repeated else name
+            weights[own] = (0.02 * torch.randn(t.shape, device=device) if models.decays(name, t)
+                            else t.clone().to(device))
+    return weights
+
+
+def torch_family(name, few):
+    """As torch_train(), of a model of pytorch_models.py that is compiled as a whole."""
+    import torch
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    side = __import__("bench-pytorch")
+    preset, changes, _, batch = FAMILIES[name]
+    family, case = preset.split(":")[0], side.sizes_of(preset, changes or "-")
+    torch.manual_seed(1)
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.benchmark = True
+    model = side.Model(family, case, weights_of(case, few, DEVICE))
+    opt = side.optimizer_of("adamw", model.weights)
+    with torch.device(DEVICE):
+        inputs, targets = side.batch_of(family, case, batch)
+    compiled, times, losses = torch.compile(model), [], []
+    for _ in range(STEPS + 5):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        with torch.autocast(DEVICE, torch.bfloat16):
+            loss = compiled(inputs, targets)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        opt.step()
+        opt.zero_grad(set_to_none=True)
+        losses.append(loss.item())
+        torch.cuda.synchronize()
+        times.append(1e3 * (time.perf_counter() - start))
+    print(json.dumps({"step_ms": median(times[5:]), "bytes": torch.cuda.max_memory_allocated(), "losses": losses,
+                      "parameters": sum(p.numel() for p in model.parameters())}))
+
+
 def torch_peak():
     """Flops per second of a product of random bf16 matrices."""
     import torch
@@ -302,6 +364,88 @@ class Bench:
             self.note(part="training", model=name, step_ms=ms, host_ms=host, pytorch_ms=other, tokens_per_s=rate,
                       mfu=mfu, bytes=lines[0]["bytes"], losses=[x["loss"] for x in lines])
 
+    def families(self):
+        print(f"{'model':17} {'weft ms':>9} {'host ms':>8} {'PyTorch ms':>10} {'ratio':>6} {'GB':>6} {'PyTorch':>7}")
+        for name in os.environ.get("FAMILIES", " ".join(FAMILIES)).split():
+            if late(name):
+                return
+            preset, changes, few, batch = FAMILIES[name]
+            plan = dict(plan_of(preset, {}, batch, batch), set=changes)
+            lines, reason = train(self.bin, plan, STEPS)
+            with tempfile.TemporaryDirectory() as folder:
+                there = self.family_there(name, plan, few, folder)
+            if not lines:
+                print(f"{name:17} weft: {reason}; PyTorch: {there}", flush=True)
+                self.note(part="families", model=name, error=reason, pytorch_ms=there.get("step_ms"))
+                continue
+            ms, host = (median([x.get(key, 0) for x in lines]) for key in ("step_ms", "host_ms"))
+            other = there.get("step_ms", float("nan"))
+            print(f"{name:17} {ms:9.1f} {host:8.1f} {other:10.1f} {other / ms:6.2f} {1e-9 * lines[0]['bytes']:6.1f} "
+                  f"{1e-9 * there.get('bytes', 0):7.1f}", flush=True)
+            self.note(part="families", model=name, plan=plan, step_ms=ms, host_ms=host, pytorch_ms=other,
+                      bytes=lines[0]["bytes"], pytorch_bytes=there.get("bytes"))
+
+    def family_there(self, name, plan, few, folder):
+        """What PyTorch takes; shapes are those of a checkpoint of few layers."""
+        small = dict(plan, dtype="fp32", set=",".join(x for x in (plan["set"], few) if x))
+        with open(f"{folder}/plan.json", "w") as f:
+            json.dump(small, f)
+        out = run([f"{self.bin}/weft-run", "-q", "--device", "cuda", "-n", "1", "--lr", "0", "--save",
+                   f"{folder}/few", f"{folder}/plan.json"])
+        if out.returncode:
+            return {"error": why(out)}
+        return (torch_side("family", name, f"{folder}/few") or [{}])[-1]
+
+    def every(self):
+        """Plans of every family, each profiled as it is: plain, with accumulation, recompute and offload."""
+        few = [("gpt:gpt2", "layers=6", 8), ("llama:160M", "layers=6,seq=2048", 4), ("t5:770M", "layers=6,seq=512,"
+               "target_seq=128", 8), ("moe:380M", "layers=4", 8), ("transformer:220M", "layers=6", 8),
+               ("wide-resnet:250M", "group=32,base=64", 32), ("mlp:mnist", "layers=8", 512)]
+        ways = [(1, {}), (3, {}), (1, {"recompute": "all"}), (2, {"offload": ["optimizer"]})]
+        plans = [{"format": "weft-plan/1", "model": model, "set": sizes, "batch": k * micro, "micro_batch": micro,
+                  "dtype": dtype, "stages": [stage]}
+                 for k, stage in ways for model, sizes, micro in few for dtype in ("bf16", "fp32")]
+        errors, wrong = [], 0
+        with tempfile.TemporaryDirectory() as folder:
+            db, path = f"{folder}/p.db", f"{folder}/plan.json"
+            for i, plan in enumerate(plans):
+                if late(f"plans from {i} of {len(plans)} on"):
+                    break
+                with open(path, "w") as f:
+                    json.dump(plan, f)
+                out = run([f"{self.bin}/weft-profile-op", "-q", "--plan", path, "--device", "cuda", "--time", "20ms",
+                           "-p", db])
+                print(f"{plan['model']:17}", "offloaded" if "offload" in plan["stages"][0] else "", end=" ")
+                row = self.predict(plan, path, db) if not out.returncode else print(why(out))
+                if row:
+                    self.note(part="every", **plan, **row)
+                    errors.append(row["error"])
+                    wrong += not row["memory_right"]
+        if errors:
+            sizes = [abs(e) for e in errors]
+            print(f"# {len(errors)} plans of every family: median error {100 * median(sizes):.1f} %, worst "
+                  f"{100 * max(sizes):.1f} %, memory wrong in {wrong}")
+
+    def large(self):
+        """gpt:6.7B on this one GPU, as weft-search plans it, predicted and measured."""
+        if late("gpt:6.7B"):
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            db, path = f"{folder}/p.db", f"{folder}/plan.json"
+            out = run([f"{self.bin}/weft-search", "-q", "-m", "gpt:6.7B", "--cluster", "h100-8", "--devices", "1",
+                       "-b", "8", "--dtype", "bf16", "-o", path])
+            if not out.returncode:
+                out = run([f"{self.bin}/weft-profile-op", "-q", "--plan", path, "--device", "cuda", "--time", "20ms",
+                           "-p", db])
+            if out.returncode:
+                print("# gpt:6.7B:", why(out))
+                return
+            with open(path) as f:
+                plan = json.load(f)
+            row = self.predict(plan, path, db)
+            if row:
+                self.note(part="large", plan=plan, **row)
+
     def prediction(self):
         sizes = dict(layers=8, hidden=768, heads=12, seq=1024, vocab=50304, tied=1)
         plans = [plan_of("gpt:gpt2", sizes, micro * k, micro, dtype, recompute) for dtype in ("bf16", "fp32")
@@ -365,8 +509,9 @@ class Bench:
             return
         out = run([f"{self.build}/tests/gpu/gpu-{part}", "bench"])
         rows = [json.loads(line) for line in out.stdout.splitlines() if line.startswith("{")]
+        if out.returncode or not rows:
+            print(f"# {part}:", *(line for line in out.stdout.splitlines() if not line.startswith("{")), why(out))
         if not rows:
-            print(f"# {part}:", out.stdout.strip(), why(out))
             return
 
         def shape_of(row):
@@ -408,7 +553,7 @@ class Bench:
 def main():
     if sys.argv[1] == "--torch":
         part, *args = sys.argv[2:]
-        return {"peak": torch_peak, "train": torch_train, "attention": torch_attention,
+        return {"peak": torch_peak, "train": torch_train, "family": torch_family, "attention": torch_attention,
                 "convolution": torch_convolution}[part](*args)
     bench, failed = Bench(sys.argv[1]), False
     for part in sys.argv[2:] or ["peak", "training", "prediction", "profile", "attention", "convolution", "epilogues"]:

@@ -22,6 +22,13 @@ PAD = 0
 ROUTER_METRICS = ("balance", "router_z", "dropped")
 
 
+def kept(make):
+    """Tables that are made once, but inside of what torch.compile traces, where they become constants or a part
+    of the graph: a cache there breaks it."""
+    cache = functools.lru_cache(make)
+    return functools.wraps(make)(lambda *args: (make if torch.compiler.is_compiling() else cache)(*args))
+
+
 def load_checkpoint(folder, kind="param"):
     """All tensors of one kind of the newest checkpoint, whole, by name."""
     steps = sorted(f for f in os.listdir(folder) if f.startswith("step-"))
@@ -107,17 +114,17 @@ def gpt(w, case, tokens):
     return gpt_head(w, case, x)
 
 
-@functools.lru_cache
-def angles(seq, kv, dtype):
+@kept
+def angles(seq, kv, dtype, device):
     """Cosines and sines of every position's pairs, twice side by side: [seq, kv]."""
-    rate = 10000.0 ** (-torch.arange(0, kv, 2, dtype=torch.float32) / kv)
-    angle = torch.outer(torch.arange(seq, dtype=torch.float32), rate).repeat(1, 2)
+    rate = 10000.0 ** (-torch.arange(0, kv, 2, dtype=torch.float32, device=device) / kv)
+    angle = torch.outer(torch.arange(seq, dtype=torch.float32, device=device), rate).repeat(1, 2)
     return angle.cos().to(dtype), angle.sin().to(dtype)
 
 
 def turn(x):
     """Rotary positions: pairs are half a head apart."""
-    cos, sin = angles(x.shape[2], x.shape[3], x.dtype)
+    cos, sin = angles(x.shape[2], x.shape[3], x.dtype, x.device)
     a, b = x.chunk(2, -1)
     return x * cos + torch.cat((-b, a), -1) * sin
 
@@ -167,7 +174,7 @@ def experts(w, case, x, p):
         chosen = F.one_hot(index, n)
         place = (chosen.cumsum(1).gather(2, index[..., None]) - 1).squeeze(-1)
         kept = place < capacity
-        row = (index * b + torch.arange(b)[:, None]) * capacity + place
+        row = (index * b + torch.arange(b, device=x.device)[:, None]) * capacity + place
         row = torch.where(kept, row, n * b * capacity).reshape(-1)  # the last row is a spare
         load = chosen[:, :s].to(x.dtype).mean(1)
     rows = x.new_zeros(n * b * capacity + 1, hidden).index_copy(0, row, x.repeat(1, k, 1).flatten(0, 1))
@@ -198,10 +205,10 @@ def moe(w, case, tokens):
 
 # ---- encoder and decoder -----------------------------------------------------------------------
 
-@functools.lru_cache
-def t5_buckets(queries, keys, causal, buckets, most=128):
+@kept
+def t5_buckets(queries, keys, causal, buckets, device, most=128):
     """The bucket of every pair's distance: [queries, keys]."""
-    apart = torch.arange(keys)[None] - torch.arange(queries)[:, None]
+    apart = torch.arange(keys, device=device)[None] - torch.arange(queries, device=device)[:, None]
     half = buckets if causal else buckets // 2
     first = 0 if causal else half * (apart > 0)
     n = (-apart).clamp(min=0) if causal else apart.abs()
@@ -214,7 +221,7 @@ def t5_buckets(queries, keys, causal, buckets, most=128):
 def t5_bias(w, case, name, queries, keys, causal):
     """What relative positions add to the scores of a stack: [1, heads, queries, keys]."""
     table = w[f"{name}.0.attn.positions"]
-    bucket = t5_buckets(queries, keys, causal, case["buckets"])
+    bucket = t5_buckets(queries, keys, causal, case["buckets"], table.device)
     return F.embedding(bucket, table).permute(2, 0, 1)[None]
 
 
@@ -233,7 +240,7 @@ def t5(w, case, texts):
     """share/models/t5.json: relative positions of the first layer serve all, inputs have lengths."""
     inputs, before = texts
     x, y = F.embedding(inputs, w["wte.weight"]), F.embedding(before, w["wte.weight"])
-    minus = torch.zeros(inputs.shape, dtype=x.dtype).masked_fill(inputs == PAD, -math.inf)[:, None, None]
+    minus = torch.zeros(inputs.shape, dtype=x.dtype, device=x.device).masked_fill(inputs == PAD, -math.inf)[:, None, None]
     seq, target_seq = inputs.shape[1], before.shape[1]
     bias = t5_bias(w, case, "enc", seq, seq, False) + minus
     for i in range(case["layers"]):
@@ -241,7 +248,7 @@ def t5(w, case, texts):
         h = rms_norm(w, p + "norm1", x, 1e-6)
         x = t5_feed_forward(w, t5_mixer(w, case, x, h, h, p, "", bias), p, "norm2")
     x = rms_norm(w, "norm", x, 1e-6)
-    later = torch.full((target_seq, target_seq), -math.inf, dtype=x.dtype).triu(1)
+    later = torch.full((target_seq, target_seq), -math.inf, dtype=x.dtype, device=x.device).triu(1)
     bias = t5_bias(w, case, "dec", target_seq, target_seq, True) + later
     for i in range(case.get("dec_layers", case["layers"])):
         p = f"dec.{i}."

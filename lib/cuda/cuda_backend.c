@@ -195,6 +195,41 @@ static int event_reached(struct device_event *e, struct err *err) {
     return cuda_check(rc, "asking for a place", err) < 0 ? -1 : 1;
 }
 
+/* ---- marks -------------------------------------------------------------------------------- */
+
+static int mark_create(struct device_event *e, struct err *err) {
+    cudaEvent_t event = NULL;
+    int rc = cuda_check(cudaEventCreate(&event), "making an event", err);
+    e->state = event;
+    return rc;
+}
+
+/* In a captured region the event is external: a node of the graph records it, each time anew. */
+static int mark(struct device_event *e, struct device_stream *s, bool rest,
+                struct err *err) {
+    const struct cuda_queue *q = cuda_queue_of(s);
+    if (q->capturing && (q->holds || q->together.count)) {
+        if (!rest)
+            return 0;
+        if (cuda_launch_rest(s, err) < 0)
+            return -1;
+    }
+    unsigned flags = q->capturing ? cudaEventRecordExternal : cudaEventRecordDefault;
+    return cuda_check(cudaEventRecordWithFlags(e->state, q->stream, flags), "marking",
+                      err) < 0
+               ? -1
+               : 1;
+}
+
+static int mark_between(struct device_event *from, struct device_event *to, double *us,
+                        struct err *err) {
+    float ms = 0;
+    int rc = cuda_check(cudaEventElapsedTime(&ms, from->state, to->state),
+                        "the time between marks", err);
+    *us = 1e3 * (double)ms;
+    return rc;
+}
+
 /* ---- the table ---------------------------------------------------------------------------- */
 
 static const struct device_backend backend = {.name = "cuda",
@@ -213,6 +248,9 @@ static const struct device_backend backend = {.name = "cuda",
                                               .event_record = event_record,
                                               .event_wait = event_wait,
                                               .event_reached = event_reached,
+                                              .mark_create = mark_create,
+                                              .mark = mark,
+                                              .mark_between = mark_between,
                                               .upload = cuda_upload,
                                               .download = cuda_download,
                                               .unpack = cuda_unpack,

@@ -46,7 +46,7 @@ struct dnn_wish {
     int64_t workspace_bytes;  /* at most */
 };
 
-enum { DNN_PLANS = 8 /* for one convolution, at most */ };
+enum { DNN_PLANS = 16 /* for one convolution, at most */ };
 struct dnn_plans {
     struct {
         void *plan, *config; /* the library's: the plan, and the engine with its knobs */
@@ -56,8 +56,9 @@ struct dnn_plans {
     ARR(void *) parts; /* what the plans were made from, which they may refer to */
 };
 
-/* At most so many plans that fulfil the wish, the heuristic's first choice first, then what
- * the library has for all cases; returns how many. None is no failure. Sums are floats; an
+/* At most so many plans that fulfil the wish: the heuristic's first choice first, then the first choice
+ * of every other engine that it lists, then each one's second, and so on; then what the library has
+ * for all cases. Returns how many. None is no failure. Sums are floats; an
  * engine that transforms tiles (Winograd, Fourier) or rounds what it sums does not suit. At
  * most one of the plans is compiled for this convolution, which takes a while. Released with
  * dnn_forget. */

@@ -92,6 +92,29 @@ int device_event_reached(struct device_event *e, struct err *err) {
     return e->device->backend->event_reached(e, err);
 }
 
+bool device_can_mark(const struct device *dev) {
+    return dev->backend->mark != NULL;
+}
+
+struct device_event *device_mark_create(struct device *dev, struct err *err) {
+    struct device_event *e = mem_alloc(sizeof *e);
+    e->device = dev;
+    if (dev->backend->mark_create(e, err) == 0)
+        return e;
+    device_event_destroy(e);
+    return NULL;
+}
+
+int device_mark(struct device_event *e, struct device_stream *s, bool rest,
+                struct err *err) {
+    return s->device->backend->mark(e, s, rest, err);
+}
+
+int device_mark_between(struct device_event *from, struct device_event *to, double *us,
+                        struct err *err) {
+    return from->device->backend->mark_between(from, to, us, err);
+}
+
 void device_watch(struct device *dev, int (*watch)(void *arg, struct err *err), void *arg) {
     dev->watch = watch;
     dev->watch_arg = arg;

@@ -62,6 +62,18 @@ int device_event_wait(struct device_event *e, struct device_stream *s, struct er
 /* Has the place been reached that the event marks now? 1, 0, or -1 on failure; never waits. */
 int device_event_reached(struct device_event *e, struct err *err);
 
+/* Marks: events that know when they were reached. Backends have them that do things later than they are
+ * asked to; in a captured region a mark is reached anew each time it is replayed. */
+bool device_can_mark(const struct device *dev);
+struct device_event *device_mark_create(struct device *dev, struct err *err);
+/* 1: marks the place that the stream, or its captured region, has come to. 0: instructions are held back there to
+ * be launched with the next ones; `rest` has them launched before. -1 on failure. */
+int device_mark(struct device_event *e, struct device_stream *s, bool rest,
+                struct err *err);
+/* From one mark to another, both reached. Returns 0 or -1. */
+int device_mark_between(struct device_event *from, struct device_event *to, double *us,
+                        struct err *err);
+
 /* From here on whoever waits on the host for this device asks `watch` now and then whether to go on
  * (0) or to fail with its error (-1): what the device does may itself wait for other ranks. It may
  * give the device work, and never waits. NULL: nobody is asked. */

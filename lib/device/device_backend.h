@@ -50,6 +50,13 @@ struct device_backend {
     int (*event_wait)(struct device_event *e, struct device_stream *s, struct err *err);
     int (*event_reached)(struct device_event *e, struct err *err);
 
+    /* All three, or none where what is asked for is done at once. */
+    int (*mark_create)(struct device_event *e, struct err *err);
+    int (*mark)(struct device_event *e, struct device_stream *s, bool rest,
+                struct err *err);
+    int (*mark_between)(struct device_event *from, struct device_event *to, double *us,
+                        struct err *err);
+
     int (*upload)(struct device_stream *s, void *dst, const void *src, int64_t bytes,
                   struct err *err);
     int (*download)(struct device_stream *s, void *dst, const void *src, int64_t bytes,

@@ -162,6 +162,8 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
                               .seed = x->opt.seed};
     int rc = exec_capture_all(x, err);
     if (rc == 0)
+        rc = exec_watch_begin(x, err);
+    if (rc == 0)
         rc = exec_set_scalars(x, err);
     if (rc == 0)
         rc = exec_prefetch_begin(x->prefetch, DATA_TRAIN, x->sample, 1, err);
@@ -169,6 +171,8 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
         rc = exec_count(x, 1, err);
     for (int64_t i = 0; i < n && rc == 0; i++)
         rc = exec_run(x, schedule_action(&x->schedule, i), err);
+    if (rc == 0)
+        rc = exec_watch_end(x, err);
     if (rc < 0)
         return err_prefix(err, "step %lld", (long long)x->step + 1);
     *out = (struct exec_metrics){.loss = x->now.loss_sum,
@@ -241,5 +245,6 @@ const double *exec_seconds(const struct exec *x) {
 }
 
 void exec_forget_seconds(struct exec *x) {
+    exec_watch_forget(x);
     memset(x->seconds, 0, sizeof x->seconds);
 }

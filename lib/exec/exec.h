@@ -26,6 +26,17 @@ struct exec_progress {
         total; /* bytes of this rank; total is set first, and done starts from 0 */
 };
 
+/* Instructions that a device did between two marks. */
+struct exec_span {
+    const struct instr *instr; /* the first; n - 1 that follow it were launched with it */
+    int n;
+    struct action action;
+    int64_t step;          /* counted from 1 */
+    double start_s, end_s; /* as now_s() */
+    bool captured;         /* in a region that was replayed as a whole; */
+    bool divided; /* whose time is known, and is divided as in another micro-batch */
+};
+
 struct exec_options {
     uint64_t seed;       /* of weights, dropout and data order */
     double lr, min_lr;   /* peak and final learning rate */
@@ -43,6 +54,11 @@ struct exec_options {
      * begun. Times are now_s() seconds. */
     void (*on_instr)(void *ctx, const struct instr *i, struct action a, double start_s,
                      double end_s);
+    /* On a device that does things later than it is asked to these are called instead: instructions are
+     * as fast as ever, and their times come at the end of a step, of some steps (exec_watch.c).
+     * `times`: they are wanted for exec_seconds, without calls. */
+    void (*on_span)(void *ctx, const struct exec_span *s);
+    bool times;
     void *on_instr_ctx;
     struct exec_progress *progress; /* borrowed; or NULL */
 };
@@ -108,6 +124,8 @@ int64_t exec_steps(const struct exec *x);
 int64_t exec_arena_bytes(const struct exec *x);
 /* Time spent so far by opcode, in s, but for what was replayed; and from 0 again. */
 const double *exec_seconds(const struct exec *x);
+/* Of how many of the steps those are, where only some are watched: 1, or less. */
+double exec_seconds_share(const struct exec *x);
 void exec_forget_seconds(struct exec *x);
 
 #endif

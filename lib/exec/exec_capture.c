@@ -12,10 +12,21 @@ bool exec_repeats(const struct instr *ins) {
     return (key == KEY_SHAPE || key == KEY_CURVE) && ins->work < 0;
 }
 
+/* The last place is that of a first micro-batch which is something else. */
+static int64_t place_of(const struct exec_chunk *c, const struct exec_instr *r,
+                        int64_t micro_batch) {
+    const bool own = r->fresh && micro_batch == 0;
+    return own ? c->rhythm : micro_batch % c->rhythm;
+}
+
 struct device_region **exec_region(const struct exec_chunk *c, const struct exec_instr *r,
                                    int64_t micro_batch) {
-    const bool own = r->fresh && micro_batch == 0;
-    return &r->captured[own ? c->rhythm : micro_batch % c->rhythm];
+    return &r->captured[place_of(c, r, micro_batch)];
+}
+
+struct exec_watched **exec_watched_of(const struct exec_chunk *c,
+                                      const struct exec_instr *r, int64_t micro_batch) {
+    return &r->watched[place_of(c, r, micro_batch)];
 }
 
 struct device_region *exec_capture(struct exec *x, const struct exec_chunk *c, int first,
@@ -81,7 +92,7 @@ static int capture_action(struct exec *x, struct action a, struct err *err) {
         else if (!*exec_region(c, r, mb)) {
             struct device_region *made = exec_capture(x, c, i, r->region, mb, err);
             *exec_region(c, r, mb) = made;
-            rc = made ? 0 : -1;
+            rc = made ? exec_watch_record(x, c, i, mb, err) : -1;
         }
         if (rc < 0)
             err_prefix(err, "%s", opcode_name(c->sp->instrs[i].code));

@@ -54,10 +54,11 @@ struct exec_instr {
     struct comm_group *group;
     struct box box;            /* of input */
     struct halo_piece *pieces; /* of halo_*: one per member of the group */
-    /* Where the device can capture: so many instructions from here on are replayed as one. */
+    /* Where the device can record: so many instructions from here on are replayed as one. */
     int region;
     /* [chunk->rhythm + 1] by exec_region */
     struct device_region **captured;
+    struct exec_watched **watched; /* the same with marks (exec_watch.c); NULL: none */
     /* An instruction of the region is fresh, so the first micro-batch has a region of its own. */
     bool fresh;
 };
@@ -88,7 +89,8 @@ struct exec {
     struct device_event *computed; /* what the compute stream has come to */
     bool on_streams;               /* works go to streams; else the host waits for them */
     bool captures;                 /* captured regions are replayed */
-    bool captured_all;             /* and all of them are there */
+    bool captured_all;             /* and all of them are recorded */
+    struct exec_watch *watch;      /* NULL: times are not asked for, or the host has them */
     char *arena, *own_arena; /* on the device; the second where it was allocated there */
     char *host;              /* parameters go to the device, this much at a time */
     int64_t host_bytes;
@@ -112,7 +114,7 @@ struct exec {
     int64_t sample;                 /* data position: first sample of the next step */
     struct exec_prefetch *prefetch; /* what is read of it before it is wanted; or NULL */
     bool skipping;                  /* the step is not finite: nothing is updated */
-    double seconds[OPCODE_COUNT];   /* time spent, by opcode, but for what was replayed */
+    double seconds[OPCODE_COUNT];   /* time spent, by opcode; in watched steps alone */
 };
 
 /* exec_prepare.c: streams, groups, and what is worked out per instruction. */
@@ -183,7 +185,29 @@ int exec_run(struct exec *x, struct action a, struct err *err);
 int exec_instr(struct exec *x, const struct exec_chunk *c, int i, int64_t micro_batch,
                struct err *err);
 
+/* exec_watch.c: times of instructions on a device that can mark them. */
+struct exec_watch *exec_watch_create(struct exec *x, struct err *err);
+void exec_watch_destroy(struct exec_watch *w);
+/* Beside the region that begins with `first`, one with marks. Nothing where times are not
+ * asked for. */
+int exec_watch_record(struct exec *x, const struct exec_chunk *c, int first,
+                      int64_t micro_batch, struct err *err);
+/* Around a step. */
+int exec_watch_begin(struct exec *x, struct err *err);
+int exec_watch_end(struct exec *x, struct err *err);
+void exec_watch_forget(struct exec *x);
+bool exec_watch_is_on(const struct exec *x);
+/* In a watched step, before n instructions and behind them. `plain`: they are replayed, from this region or
+ * from that which is returned. */
+struct device_region *exec_watch_from(struct exec *x, const struct exec_chunk *c, int first,
+                                      int n, struct action a, struct device_region *plain,
+                                      struct err *err);
+int exec_watch_to(struct exec *x, struct err *err);
+
 /* exec_capture.c */
+/* Where the region with marks is kept. */
+struct exec_watched **exec_watched_of(const struct exec_chunk *c,
+                                      const struct exec_instr *r, int64_t micro_batch);
 /* Does the device do it alone on the compute stream, the same way each time? */
 bool exec_repeats(const struct instr *ins);
 /* Where the captured region that begins with `r` stands for this micro-batch. */

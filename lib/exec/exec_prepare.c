@@ -89,6 +89,9 @@ static void mark_regions(struct exec_chunk *c) {
             r->region = n;
             if (n > 1)
                 r->captured = mem_array((size_t)c->rhythm + 1, sizeof *r->captured);
+            if (n > 1)
+                r->watched =
+                    mem_array((size_t)c->rhythm + 1, sizeof(struct exec_watched *));
         }
 }
 
@@ -142,7 +145,10 @@ int exec_prepare(struct exec *x, struct err *err) {
     x->scalars = exec_address(x, x->chunks->sp->scalars, sizeof *x->scalars);
     exec_prepare_losses(x);
     x->on_streams = comm_on_streams(x->everyone);
-    x->captures = device_can_capture(x->device) && !x->opt.on_instr;
+    if ((x->opt.on_span || x->opt.times) && device_can_mark(x->device) &&
+        !(x->watch = exec_watch_create(x, err)))
+        return -1;
+    x->captures = device_can_capture(x->device) && (x->watch || !x->opt.on_instr);
     x->host_bytes = 1 << 20; /* at least */
     for (int i = 0; i < x->n_chunks; i++)
         if (prepare_chunk(x, &x->chunks[i], err) < 0)
@@ -158,6 +164,7 @@ static void release_instr(const struct exec_chunk *c, struct exec_instr *r) {
     for (int64_t i = 0; r->captured && i <= c->rhythm; i++)
         device_region_destroy(r->captured[i]);
     free(r->captured);
+    free(r->watched);
     free(r->pieces);
 }
 
@@ -176,6 +183,7 @@ void exec_release(struct exec *x) {
     exec_prefetch_destroy(x->prefetch, x->device);
     for (int i = 0; i < x->n_chunks; i++)
         release_chunk(&x->chunks[i]);
+    exec_watch_destroy(x->watch);
     free(x->losses);
     free(x->counts);
     free(x->inverse);

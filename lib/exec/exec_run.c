@@ -122,18 +122,37 @@ int exec_instr(struct exec *x, const struct exec_chunk *c, int i, int64_t micro_
 /* A region of this micro-batch's slot. Where none was captured before (a test runs an action by itself),
  * it is now. */
 static int run_region(struct exec *x, const struct exec_chunk *c, int first,
-                      int64_t micro_batch, struct err *err) {
+                      struct action a, struct err *err) {
+    const int64_t mb = a.index < 0 ? 0 : a.index;
     const struct exec_instr *r = &c->ready[first];
-    struct device_region **kept = exec_region(c, r, micro_batch);
-    if (!*kept && !(*kept = exec_capture(x, c, first, r->region, micro_batch, err)))
+    struct device_region **kept = exec_region(c, r, mb), *which;
+    if (!*kept && !(*kept = exec_capture(x, c, first, r->region, mb, err)))
         return -1;
-    return device_replay(*kept, x->streams[STREAM_compute], err);
+    which = *kept;
+    if (exec_watch_is_on(x))
+        which = exec_watch_from(x, c, first, r->region, a, which, err);
+    if (device_replay(which, x->streams[STREAM_compute], err) < 0)
+        return -1;
+    return exec_watch_is_on(x) ? exec_watch_to(x, err) : 0;
+}
+
+/* The same for an instruction that is not replayed. */
+static int run_marked(struct exec *x, const struct exec_chunk *c, int i, struct action a,
+                      struct err *err) {
+    exec_watch_from(x, c, i, 1, a, NULL, err);
+    if (exec_instr(x, c, i, a.index < 0 ? 0 : a.index, err) < 0)
+        return -1;
+    return exec_watch_to(x, err);
 }
 
 /* One instruction. Time is taken between instructions: one clock reading each. */
 static int run_watched(struct exec *x, const struct exec_chunk *c, int i, struct action a,
                        double *start, struct err *err) {
     const struct instr *ins = &c->sp->instrs[i];
+    if (exec_watch_is_on(x))
+        return run_marked(x, c, i, a, err);
+    if (x->watch)
+        return exec_instr(x, c, i, a.index < 0 ? 0 : a.index, err);
     if (exec_instr(x, c, i, a.index < 0 ? 0 : a.index, err) < 0 ||
         (x->opt.on_instr && device_synchronize(x->streams[STREAM_compute], err) < 0))
         return -1;
@@ -156,7 +175,7 @@ int exec_run(struct exec *x, struct action a, struct err *err) {
         next = i + (replays ? c->ready[i].region : 1);
         if (x->skipping && c->sp->instrs[i].code != I_fill)
             continue; /* behind the norm: gradients are cleared, nothing else changes */
-        rc = replays ? run_region(x, c, i, mb, err) : run_watched(x, c, i, a, &start, err);
+        rc = replays ? run_region(x, c, i, a, err) : run_watched(x, c, i, a, &start, err);
         if (rc < 0)
             err_prefix(err, "%s", opcode_name(c->sp->instrs[i].code));
     }

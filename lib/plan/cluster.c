@@ -59,12 +59,18 @@ static bool touches(const struct cluster_group *g, int64_t first, int64_t n) {
     return g->first_rank < first + n && g->first_rank + g->nodes * g->devices > first;
 }
 
+/* Never 0 where memory is said, since that would mean that it is not. */
+static int64_t usable(const struct cluster_group *g) {
+    int64_t left = g->memory_bytes - reserve_fixed(&g->reserve);
+    return g->memory_bytes && left < 1 ? 1 : left;
+}
+
 int64_t cluster_memory(const struct cluster *c, int64_t first, int64_t n) {
     int64_t least = 0;
     for (int i = 0; i < c->n_groups; i++) {
         const struct cluster_group *g = &c->groups[i];
-        if (touches(g, first, n) && g->memory_bytes && (!least || g->memory_bytes < least))
-            least = g->memory_bytes;
+        if (touches(g, first, n) && g->memory_bytes && (!least || usable(g) < least))
+            least = usable(g);
     }
     return least;
 }
@@ -73,8 +79,8 @@ int64_t cluster_most_memory(const struct cluster *c, int64_t first, int64_t n) {
     int64_t most = 0;
     for (int i = 0; i < c->n_groups; i++) {
         const struct cluster_group *g = &c->groups[i];
-        if (touches(g, first, n) && g->memory_bytes > most)
-            most = g->memory_bytes;
+        if (touches(g, first, n) && g->memory_bytes && usable(g) > most)
+            most = usable(g);
     }
     return most;
 }

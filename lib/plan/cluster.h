@@ -20,6 +20,7 @@
 #include "common/dtype.h"
 #include "common/err.h"
 #include "common/json.h"
+#include "plan/reserve.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -44,6 +45,7 @@ struct cluster_group {
     int64_t first_node, first_rank; /* of the group */
     char device[CLUSTER_MAX_NAME];  /* kind, as the profile names it; "" = not said */
     int64_t memory_bytes;           /* of one device; 0 = not said */
+    struct reserve reserve;         /* of that, what no plan may have; zero if not said */
     double flops[CLUSTER_DTYPES];   /* peak of one device per second; 0 = not said */
     double bandwidth;               /* of its memory, bytes per second; 0 = not said */
     /* between a device and its host's memory, each way; 0 = not said */
@@ -80,8 +82,9 @@ int64_t cluster_devices(const struct cluster *c);
 int64_t cluster_node_of(const struct cluster *c, int64_t rank);
 const struct cluster_group *cluster_group_of(const struct cluster *c, int64_t rank);
 
-/* Of ranks first .. first + n - 1: the least and the most memory of a device (0: not said of
- * any), and their peaks together (0: not said of all). */
+/* Of ranks first .. first + n - 1: the least and the most memory of a device that a plan may have,
+ * which is without what is reserved whatever the plan is (0: not said of any), and their peaks
+ * together (0: not said of all). */
 int64_t cluster_memory(const struct cluster *c, int64_t first, int64_t n);
 int64_t cluster_most_memory(const struct cluster *c, int64_t first, int64_t n);
 double cluster_flops(const struct cluster *c, enum dtype type, int64_t first, int64_t n);

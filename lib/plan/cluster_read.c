@@ -180,13 +180,37 @@ static int read_synthetic(struct cluster *c, const char *text, struct err *err) 
 /* ---- document ---------------------------------------------------------------------- */
 
 /* Bytes as a number or as "28G". */
-static int read_memory(const json_t *doc, int64_t *out, struct err *err) {
-    const json_t *v = json_object_get(doc, "memory");
+static int read_bytes(const json_t *doc, const char *key, int64_t least, int64_t *out,
+                      struct err *err) {
+    const json_t *v = json_object_get(doc, key);
     if (!json_is_string(v))
-        return json_opt_int(doc, "memory", 1, INT64_MAX, out, err);
-    if (opt_parse_bytes(json_string_value(v), out) < 0 || *out < 1)
-        return err_input(err, "memory: expected bytes such as \"28G\", got \"%.32s\"",
+        return json_opt_int(doc, key, least, INT64_MAX, out, err);
+    if (opt_parse_bytes(json_string_value(v), out) < 0 || *out < least)
+        return err_input(err, "%s: expected bytes such as \"28G\", got \"%.32s\"", key,
                          json_string_value(v));
+    return 0;
+}
+
+/* What is not named is not reserved. Without the object it is the table's (reserve.c), of memory that
+ * is said. */
+static int read_reserve(struct cluster_group *g, const json_t *doc, struct err *err) {
+    const json_t *v = json_object_get(doc, "reserve");
+    if (!v && g->memory_bytes)
+        g->reserve = reserve_of_kind(g->device);
+    if (!v)
+        return 0;
+    if (!g->memory_bytes)
+        return err_input(err, "reserve: expected \"memory\" beside it");
+    if (!json_is_object(v))
+        return err_input(err, "reserve: expected an object, got %s", json_type_name(v));
+    if (json_keys(v, "context libraries headroom collectives messages", err) < 0)
+        return err_at(err, "reserve");
+    for (int i = 0; i < RESERVE_COUNT; i++)
+        if (read_bytes(v, reserve_name((enum reserve_part)i), 0, &g->reserve.bytes[i],
+                       err) < 0)
+            return err_at(err, "reserve");
+    if (reserve_fixed(&g->reserve) >= g->memory_bytes)
+        return err_input(err, "reserve: nothing is left of the memory");
     return 0;
 }
 
@@ -206,7 +230,8 @@ static int read_flops(const json_t *doc, double *out, struct err *err) {
 static int read_device(struct cluster_group *g, const json_t *doc, struct err *err) {
     const char *device = "";
     if (json_opt_str(doc, "device", &device, err) < 0 ||
-        read_memory(doc, &g->memory_bytes, err) < 0 || read_flops(doc, g->flops, err) < 0 ||
+        read_bytes(doc, "memory", 1, &g->memory_bytes, err) < 0 ||
+        read_flops(doc, g->flops, err) < 0 ||
         json_opt_num(doc, "bandwidth", 1, 1e18, &g->bandwidth, err) < 0 ||
         json_opt_num(doc, "host_bandwidth", 1, 1e18, &g->host_bandwidth, err) < 0 ||
         json_opt_num(doc, "latency_us", 0, 1e9, &g->latency_us, err) < 0)
@@ -214,7 +239,7 @@ static int read_device(struct cluster_group *g, const json_t *doc, struct err *e
     if (strlen(device) >= sizeof g->device)
         return err_input(err, "device: longer than %zu characters", sizeof g->device - 1);
     memcpy(g->device, device, strlen(device) + 1);
-    return 0;
+    return read_reserve(g, doc, err);
 }
 
 /* The links inside the nodes of a group: its own, else those of the whole document. */
@@ -234,7 +259,8 @@ static int read_group(struct cluster_group *g, const json_t *v, const json_t *li
     const json_t *own = json_object_get(v, "links");
     if (json_keys(
             v,
-            "nodes devices device memory flops bandwidth host_bandwidth latency_us links",
+            "nodes devices device memory reserve flops bandwidth host_bandwidth latency_us "
+            "links",
             err) < 0 ||
         json_int(v, "nodes", 1, MAX_COUNT, &g->nodes, err) < 0 ||
         json_int(v, "devices", 1, MAX_COUNT, &g->devices, err) < 0 ||
@@ -265,7 +291,7 @@ static int read_equal(struct cluster *c, const json_t *doc, const json_t *links,
                       struct err *err) {
     struct cluster_group *g = &c->groups[c->n_groups++];
     if (json_keys(doc,
-                  "$schema format about nodes devices_per_node device memory flops "
+                  "$schema format about nodes devices_per_node device memory reserve flops "
                   "bandwidth host_bandwidth latency_us links",
                   err) < 0 ||
         json_int(doc, "nodes", 1, MAX_COUNT, &g->nodes, err) < 0 ||
@@ -323,12 +349,26 @@ static void write_links(json_t *list, const struct cluster_link *l, int n,
     }
 }
 
+/* Where it is what the table says of the kind nothing is written, and files stay short. */
+static void write_reserve(json_t *o, const struct cluster_group *g) {
+    struct reserve usual = reserve_of_kind(g->device);
+    if (!g->memory_bytes || !memcmp(&usual, &g->reserve, sizeof usual))
+        return;
+    json_t *list = json_object();
+    for (int i = 0; i < RESERVE_COUNT; i++)
+        if (g->reserve.bytes[i])
+            json_object_set_new(list, reserve_name((enum reserve_part)i),
+                                json_integer(g->reserve.bytes[i]));
+    json_object_set_new(o, "reserve", list);
+}
+
 static void write_device(json_t *o, const struct cluster_group *g) {
     json_t *flops = json_object();
     if (*g->device)
         json_object_set_new(o, "device", json_string(g->device));
     if (g->memory_bytes)
         json_object_set_new(o, "memory", json_integer(g->memory_bytes));
+    write_reserve(o, g);
     for (int t = 0; t < CLUSTER_DTYPES; t++)
         set_number(flops, dtype_name((enum dtype)t), g->flops[t]);
     if (json_object_size(flops))

@@ -76,6 +76,12 @@ void trace_event(struct trace *t, const struct trace_event *e) {
             (long long)e->index, segment_letter(e->segment));
     if (e->instr)
         put_work(e->instr, f);
+    if (e->step > 0)
+        fprintf(f, ",\"step\":%lld", (long long)e->step);
+    if (e->together > 1)
+        fprintf(f, ",\"together\":%d", e->together);
+    if (e->captured)
+        fprintf(f, ",\"captured\":%s", e->divided ? "\"divided\"" : "true");
     fputs("}}", f);
 }
 

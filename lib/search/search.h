@@ -21,6 +21,7 @@
 #include "cost/estimate.h"
 #include "cost/simulate.h"
 #include "plan/pin.h"
+#include "program/workspace.h"
 
 struct order; /* order.h */
 
@@ -34,8 +35,10 @@ struct search_problem {
     int devices; /* all of them are used */
     /* of one device, the largest if there are several kinds; 0 = no limit */
     int64_t memory_bytes;
-    /* no kind of device has more than the cluster says, whatever memory_bytes is */
+    /* no kind of device has more than the cluster says, whatever memory_bytes is; of that the ranks
+     * take what these floors say beside the arena (program/beside.h); NULL = nothing */
     bool memory_of_kinds;
+    workspace_query *const *beside;
 
     /* the job */
     int64_t batch;

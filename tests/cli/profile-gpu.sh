@@ -191,6 +191,33 @@ is "$(misses 2 products -m tests/models/products.json --max-devices 2 --micro-ba
 is "$? $(grep -c 'others take 0.000 GB beside, with 1 communicator of NCCL$' err)" '0 1' \
     'what is taken beside, with how many communicators'
 
+# ---- seen -----------------------------------------------------------------------------------
+# The first step is watched, and of every eight that follow the first.
+mkdir seen
+(
+    cd "$WEFT_ROOT" || exit
+    mpirun -n 2 "$tests/gpu-run" -q --threads 1 --device cuda -n 12 --data synthetic --timing \
+        --trace "$dir/seen/run.json" tests/golden/tensor.plan.json &&
+        "$WEFT_BIN/weft-predict" --cluster h100-8 --trace "$dir/seen/predicted.json" tests/golden/tensor.plan.json
+) >out 2>err
+is $? 0 "a trace and times: $(grep error err)"
+jq -e '[.traceEvents[] | select(.ph == "X") | .args.step] | unique == [1, 2, 10]' seen/run.json >/dev/null
+ok $? 'a trace has the steps that were watched'
+jq -e '[.traceEvents[] | select(.ph == "X")] | (map(select(.args.captured)) | length) > length / 2 and
+    all(.dur >= 0) and (map(.name) | any(startswith("linear_dx")))' seen/run.json >/dev/null
+ok $? 'most of it in captured regions, instruction by instruction'
+jq -e '[.traceEvents[] | select(.ph == "X" and .pid == 0)] | group_by(.args.step) |
+    all((map(.dur) | add) <= (map(.ts + .dur) | max) - (map(.ts) | min) + 1)' seen/run.json >/dev/null
+ok $? 'and nothing twice'
+[ "$(awk '$1 == "norm" { print $4 }' err)" ] && awk '/ %$/ && $1 != "outside" { n++ } $1 == "linear" { linear = $4 }
+    END { exit !(n > 5 && linear > 0) }' err
+ok $? "not all of the time is the norm's: $(grep '^norm' err)"
+"$WEFT_ROOT/scripts/trace-both.sh" seen/run.json seen/predicted.json >seen/both.json
+jq -e '[.traceEvents[] | select(.name == "process_name") | [.pid, .args.name]] | map(.[0]) == [0, 1, 2] or
+    map(.[0]) == [0, 1, 2, 3]' seen/both.json >/dev/null &&
+    jq -e '[.traceEvents[] | select(.ph == "X") | .ts] | min == 0' seen/both.json >/dev/null
+ok $? 'both in one file, the measured above'
+
 # ---- refused --------------------------------------------------------------------------------
 FAKE_VERSION=130200 "$tests/gpu-run" --threads 1 --device cuda -n 1 --profile p.db plan.json >out 2>err
 status=$?
@@ -203,8 +230,12 @@ is "$status $(grep -c 'cuBLASLt 13.1.0 refuses the algorithms of [0-9]* products
     '0 1' 'algorithms that it has not'
 sql p.db "UPDATE algorithm SET device = 'other-80gb'"
 train --deterministic --profile p.db
-[ $status -eq 0 ] && [ "$(counts | cut -d' ' -f3)" = 0 ] && ! grep -q anew err
+[ $status -eq 0 ] && [ "$(counts | cut -d' ' -f3)" = 0 ]
 ok $? "those of another GPU are not looked at: $(counts)"
+"$tests/gpu-run" --threads 1 --device cuda -n 1 --profile p.db plan.json >out 2>err
+[ $? -eq 0 ] &&
+    [ "$(grep -c 'has algorithms of kind "other-80gb", and this GPU is of kind "fake-80gb": they are chosen anew' err)" -eq 1 ]
+ok $? "which is told of: $(grep 'this GPU is of kind' err)"
 train --profile none.db
 [ $status -eq 3 ] && grep -q '^weft-run: error: none.db: No.*file' err
 ok $? "a profile that is not there: $(grep error err)"

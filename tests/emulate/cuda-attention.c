@@ -404,13 +404,14 @@ int main(int argc, char **argv) {
     }
     if (kernel_init(1, &err) < 0)
         return 4;
+    which = "mma";
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         for (size_t k = 0; k < sizeof types / sizeof *types; k++)
             if (argc < 2 ? tried(i, types[k]) : atoi(argv[1]) == (int)i)
                 check(forms + i, types[k]);
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         if (forms[i].dim <= 128 && forms[i].dim % 8 == 0 && tried(i, DTYPE_bf16)) {
-            which = "wgmma";
+            which = NULL; /* by wgmma */
             check(forms + i, DTYPE_bf16);
             if (i % 3 == 0 && tried(i, DTYPE_f16)) /* the same templates */
                 check(forms + i, DTYPE_f16);

@@ -23,7 +23,7 @@ __attribute__((constructor(101))) static void see_own_gpu(void) {
     fake_cuda.first_gpu = rank ? atoi(rank) : 0;
 }
 
-enum kind { RUN, STEP, RECORD, WAIT };
+enum kind { RUN, STEP, RECORD, WAIT, MARK };
 
 struct op {
     enum kind kind;
@@ -32,6 +32,7 @@ struct op {
     void *args; /* RUN: owned */
     size_t bytes;
     struct place *place;
+    struct CUevent_st *event; /* MARK, in a graph: is recorded when the graph is launched */
 };
 typedef ARR(struct op) op_list;
 
@@ -123,6 +124,7 @@ static bool do_first(struct CUstream_st *s) {
             return false;
         let_go(op->place);
         break;
+    case MARK: /* in graphs alone */ return false;
     }
     if (++s->done == s->ops.n)
         s->done = s->ops.n = 0;
@@ -401,6 +403,15 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     return cudaSuccess;
 }
 
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, unsigned flags) {
+    if (!(flags & cudaEventRecordExternal))
+        return cudaEventRecord(e, s);
+    if (!s->capturing)
+        return answer(cudaErrorIllegalState);
+    give(s, (struct op){.kind = MARK, .event = e});
+    return cudaSuccess;
+}
+
 cudaError_t cudaEventQuery(cudaEvent_t e) {
     return e->captured ? answer(cudaErrorCapturedEvent) : look(event_done, e);
 }
@@ -461,11 +472,12 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
     wait_for_all();
     for (int64_t i = 0; i < graph->ops.n; i++) {
         struct op op = graph->ops.p[i];
-        if (op.kind != RUN) {
+        if (op.kind != RUN && op.kind != MARK) {
             graph_free(copy);
             return answer(cudaErrorStreamCaptureUnsupported);
         }
-        op.args = memcpy(mem_alloc(op.bytes), op.args, op.bytes);
+        if (op.kind == RUN)
+            op.args = memcpy(mem_alloc(op.bytes), op.args, op.bytes);
         arr_push(&copy->ops, op);
     }
     *exec = (cudaGraphExec_t)(void *)copy;
@@ -489,6 +501,10 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s) {
     fake_cuda.graphs++;
     for (int64_t i = 0; i < g->ops.n; i++) {
         struct op op = g->ops.p[i];
+        if (op.kind == MARK) {
+            cudaEventRecord(op.event, s);
+            continue;
+        }
         op.args = memcpy(mem_alloc(op.bytes), op.args, op.bytes);
         give(s, op);
     }

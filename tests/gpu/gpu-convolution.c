@@ -183,6 +183,7 @@ static void bench(const char *which, const struct form *f, enum dtype dtype,
                which ? which : "faster", tf32 ? "tf32" : dtype_name(dtype),
                opcode_name(passes[k].code), f->batch, f->size, f->cin, f->cout, f->taps,
                f->stride, us, 1e-6 * work.flops / us);
+        fflush(stdout); /* what stands here is there whatever comes next */
     }
     side_close(&s);
 }
@@ -206,6 +207,9 @@ int main(int argc, char **argv) {
         compare(compared + i, DTYPE_bf16);
     if (!benches)
         compare(compared, DTYPE_f16);
+    for (size_t i = 0; benches && i < sizeof measured / sizeof *measured; i++)
+        for (int k = 0; k < 3; k++)
+            bench(ways[k], measured + i, DTYPE_bf16, timer);
     for (int k = 0; benches && k < 2; k++) {
         bench(ways[k], measured, DTYPE_f16, timer);
         bench(ways[k], measured, DTYPE_f32, timer);

@@ -7,6 +7,7 @@
  *
  * usage: mpirun -n 2|4 gpu-train own|pairs|one     each rank has a GPU, or two share one, or all do
  */
+#include "common/progress.h"
 #include "cuda/cuda.h"
 #include "device/cpu.h"
 #include "fake/cudart.h"
@@ -18,9 +19,38 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What on_span has told of. */
+struct spans {
+    int64_t instrs, captured, expected;
+    double end_s, seconds;
+    bool wrong; /* a time that cannot be */
+};
+
+static void on_span(void *ctx, const struct exec_span *s) {
+    struct spans *all = ctx;
+    all->instrs += s->n;
+    all->captured += s->captured ? s->n : 0;
+    all->seconds += s->end_s - s->start_s;
+    all->wrong |= !s->instr || s->n < 1 || s->end_s < s->start_s || s->start_s < all->end_s;
+}
+
+/* Instructions of one step of this rank. */
+static int64_t instrs_of_step(const struct exec *x) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < schedule_actions(&x->schedule); i++) {
+        const struct action a = schedule_action(&x->schedule, i);
+        const struct span s = program_segment(&x->g->stages[a.stage], a.segment);
+        n += s.end - s.first;
+    }
+    return n;
+}
+
 static int train(const struct program *g, struct data *data,
-                 const struct device_backend *device, struct result *out, struct err *err) {
+                 const struct device_backend *device, struct spans *spans,
+                 struct result *out, struct err *err) {
     struct exec_options o = exec_defaults();
+    o.on_span = spans ? on_span : NULL;
+    o.on_instr_ctx = spans;
     static float *shared;
     enum { ARENA = 4 << 20 };
     if (!shared && !(shared = comm_alloc(comm, ARENA, err)))
@@ -34,7 +64,12 @@ static int train(const struct program *g, struct data *data,
     int rc = x ? exec_init(x, err) : -1;
     for (int s = 0; s < STEPS && rc == 0; s++) {
         struct exec_metrics m;
+        if (spans)
+            spans->end_s = now_s(); /* nothing that is told of was before the step */
         rc = exec_step(x, &m, err);
+        /* The first is watched, and of every eight that follow the first. */
+        if (spans)
+            spans->expected += s < 2 ? instrs_of_step(x) : 0;
         out->mark[2 * s] = m.loss;
         out->mark[2 * s + 1] = m.grad_norm;
     }
@@ -65,7 +100,7 @@ static void check_orders(const struct program *g, struct data *data, const char 
         fake_cuda.order = ways[k].order;
         fake_cuda.seed = (uint64_t)comm_rank(comm);
         fake_nccl.busy_turns = ways[k].turns;
-        must(train(g, data, &cuda.backend, &r, &err), &err);
+        must(train(g, data, &cuda.backend, NULL, &r, &err), &err);
         ok_all(equal(cpu, &r), "%s: %s", name, ways[k].what);
         free(r.params);
     }
@@ -73,6 +108,26 @@ static void check_orders(const struct program *g, struct data *data, const char 
            "%s: no rule of NCCL is broken, no memory of the GPU is left", name);
     ok_all(fake_cuda.waits_for_works == 0,
            "%s: no graph is made and no kernel loaded beside works of NCCL", name);
+}
+
+/* Watched steps have the bits of others, and tell of every instruction once. */
+static void check_watched(const struct program *g, struct data *data, const char *name,
+                          const struct result *cpu) {
+    struct err err = {0};
+    struct result r = {0};
+    struct spans spans = {0};
+    struct cuda_backend cuda = cuda_backend(&(struct cuda_options){
+        .program = g, .rank = comm_rank(comm), .deterministic = true});
+    fake_cuda.order = FAKE_DRAWN;
+    must(train(g, data, &cuda.backend, &spans, &r, &err), &err);
+    ok_all(equal(cpu, &r), "%s, watched: the bits of the CPU", name);
+    ok_all(spans.instrs == spans.expected && spans.captured > spans.expected / 8 &&
+               !spans.wrong && spans.seconds > 0,
+           "%s: every instruction of a watched step has its time, %lld of %lld, %lld in "
+           "captured regions",
+           name, (long long)spans.instrs, (long long)spans.expected,
+           (long long)spans.captured);
+    free(r.params);
 }
 
 static struct program *compile(const char *text, struct plan **plan) {
@@ -105,12 +160,13 @@ static void run_on_cpu(struct example *e) {
                              .vocab = 256};
     e->program = compile(e->text, &e->plan);
     must(data_open(&e->data, &spec, &err), &err);
-    must(train(e->program, e->data, NULL, &e->cpu, &err), &err);
+    must(train(e->program, e->data, NULL, NULL, &e->cpu, &err), &err);
 }
 
 static void run_on_gpus(struct example *e, bool all_nccl) {
     int64_t before = fake_nccl.overlapped;
     check_orders(e->program, e->data, e->name, &e->cpu);
+    check_watched(e->program, e->data, e->name, &e->cpu);
     if (all_nccl && e->plan->overlap)
         ok_all(fake_nccl.overlapped > before, "%s: it computes while NCCL is at work",
                e->name);

@@ -6,6 +6,7 @@
 #include "cuda/cuda_dnn_impl.h"
 #include "cuda/cuda_workspace.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const names[] = {CUDA_LIBRARY_NAMES(DNN_LIBRARY) NULL};
@@ -93,6 +94,46 @@ static void test_shape(const struct dnn *d, const char *gpu, const struct kernel
     ok(again == n[0] + n[1], "%d of them come back by their names", again);
 }
 
+/* Numbers of the engines of the first plans, and the most parts into which one of them divides its sums. */
+static int engines_of(const struct dnn *d, struct dnn_plans *plans, int n, long *parts) {
+    long number[DNN_PLANS];
+    int different = 0;
+    *parts = 1;
+    for (int i = 0; i < n; i++) {
+        char name[128] = "";
+        dnn_plan_name(d, plans, i, name, sizeof name);
+        number[i] = strtol(name, NULL, 10);
+        const char *split = strstr(name, " 0="); /* CUDNN_KNOB_TYPE_SPLIT_K */
+        const long into = split ? strtol(split + 3, NULL, 10) : 1;
+        *parts = into > *parts ? into : *parts;
+        bool seen = false;
+        for (int k = 0; k < i; k++)
+            seen |= number[k] == number[i];
+        different += !seen;
+    }
+    return different;
+}
+
+/* A gradient of weights with few channels has few sums, each of many places: fast are engines that divide the
+ * places among all processors, and they stand behind many that do not. */
+static void test_turns(const struct dnn *d, const char *gpu) {
+    enum { FIRST = 4 };
+    const struct dnn_wish wish = {.pass = KERNEL_WEIGHTS,
+                                  .s = shapes[2],
+                                  .type = DTYPE_f16,
+                                  .type_to = DTYPE_f16,
+                                  .workspace_bytes = CUDA_WORKSPACE_CONVOLUTION};
+    struct dnn_plans plans = {.n = 0};
+    long parts = 1;
+    const int n = dnn_plan(d, &wish, DNN_PLANS, &plans);
+    const int different = engines_of(d, &plans, n < FIRST ? n : FIRST, &parts);
+    ok(n >= FIRST && different >= 3 && parts >= 16,
+       "%s: of the first %d of %d plans %d are of different engines, and one divides each "
+       "sum into %ld parts",
+       gpu, FIRST, n, different, parts);
+    dnn_forget(d, &plans);
+}
+
 int main(void) {
     struct err err = {0};
     struct dnn d = {.handle = NULL};
@@ -111,6 +152,7 @@ int main(void) {
                 test_shape(&d, gpus[g].name, shapes + i, DTYPE_bf16,
                            (enum kernel_pass)pass);
             }
+        test_turns(&d, gpus[g].name);
         d.lib.cudnnBackendDestroyDescriptor(d.device);
         d.device = NULL;
     }

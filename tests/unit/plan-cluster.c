@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+static bool round_trip(const struct cluster *c);
+
 static int parse(struct cluster *c, const char *text, struct err *err) {
     json_t *doc = json_parse(text, strlen(text), "cluster", err);
     int rc = doc ? cluster_from_json(c, doc, err) : -1;
@@ -47,6 +49,51 @@ static void test_unlike(void) {
            cluster_flops(&c, DTYPE_f16, 0, 1) == 120e12 &&
            cluster_flops(&c, DTYPE_f16, 15, 2) == 0,
        "peaks add up, unless one is not said");
+}
+
+/* One node of eight devices of a kind, with more members. */
+static int parse_node(struct cluster *c, const char *more, struct err *err) {
+    char text[512];
+    snprintf(text, sizeof text,
+             "{\"format\":\"weft-cluster/1\",\"nodes\":1,\"devices_per_node\":8,%s}", more);
+    *err = (struct err){0};
+    return parse(c, text, err);
+}
+
+/* What no plan may have is taken off the memory, of GPUs without being said. */
+static void test_reserve(void) {
+    struct err err;
+    struct cluster c;
+    const int64_t gib = (int64_t)1 << 30;
+    const struct reserve usual = reserve_of_kind("h100-80gb");
+    ok(reserve_fixed(&usual) > gib && usual.bytes[RESERVE_collectives] > 0,
+       "a GPU reserves more than a gibibyte, and some for each communicator");
+    ok(parse_node(&c, "\"device\":\"h100-80gb\",\"memory\":\"79G\"", &err) == 0 &&
+           cluster_memory(&c, 0, 8) == 79 * gib - reserve_fixed(&usual) &&
+           cluster_most_memory(&c, 0, 8) == cluster_memory(&c, 0, 8) && round_trip(&c),
+       "what is left is a plan's %s", err.msg);
+    ok(parse_node(&c, "\"device\":\"cpu-1t\",\"memory\":\"79G\"", &err) == 0 &&
+           cluster_memory(&c, 0, 8) == 79 * gib,
+       "a CPU reserves nothing");
+    ok(parse_node(&c, "\"device\":\"h100-80gb\",\"memory\":\"79G\",\"reserve\":{}", &err) ==
+               0 &&
+           cluster_memory(&c, 0, 8) == 79 * gib && round_trip(&c),
+       "nor does a GPU of which a file says so %s", err.msg);
+    ok(parse_node(&c,
+                  "\"memory\":\"4G\",\"reserve\":{\"context\":\"1G\",\"headroom\":7,"
+                  "\"messages\":9}",
+                  &err) == 0 &&
+           cluster_memory(&c, 0, 8) == 3 * gib - 7 &&
+           c.groups[0].reserve.bytes[RESERVE_messages] == 9 && round_trip(&c),
+       "a file names the parts %s", err.msg);
+    ok(parse_node(&c, "\"reserve\":{}", &err) < 0 && strstr(err.msg, "memory"),
+       "of no memory: %s", err.msg);
+    ok(parse_node(&c, "\"memory\":100,\"reserve\":{\"context\":100}", &err) < 0 &&
+           strstr(err.msg, "nothing is left"),
+       "of all memory: %s", err.msg);
+    ok(parse_node(&c, "\"memory\":100,\"reserve\":{\"nccl\":1}", &err) < 0 &&
+           strstr(err.msg, "reserve") && strstr(err.msg, "nccl"),
+       "an unknown part: %s", err.msg);
 }
 
 static void test_units(void) {
@@ -209,6 +256,7 @@ static void test_round_trip(void) {
 
 int main(void) {
     test_unlike();
+    test_reserve();
     test_units();
     test_alias();
     test_synthetic();

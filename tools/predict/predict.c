@@ -6,6 +6,7 @@
 #include "common/text.h"
 #include "cuda/cuda_workspace.h"
 #include "device/cpu_workspace.h"
+#include "program/beside.h"
 
 #include <stdio.h>
 
@@ -89,10 +90,23 @@ static int fullest(const struct predict *p) {
     return k;
 }
 
-/* Of the stage's devices, or 0 where the cluster does not say. */
+/* What ranks of the stage take of their devices beside the arena; 0 where nothing is reserved. */
+static int64_t beside(const struct predict *p, int k) {
+    static workspace_query *const floors[] = {cuda_workspace, NULL};
+    return beside_arena(&(struct workspace_site){p->program, k, &p->cluster, p->threads},
+                        floors);
+}
+
+/* What an arena may have of the stage's devices, or 0 where the cluster does not say. */
 static int64_t memory_limit(const struct predict *p, int k) {
-    return cluster_memory(&p->cluster, p->plan->stages[k].first_rank,
-                          mesh_devices(&p->plan->stages[k].mesh));
+    int64_t all = cluster_memory(&p->cluster, p->plan->stages[k].first_rank,
+                                 mesh_devices(&p->plan->stages[k].mesh));
+    int64_t left = all ? all - beside(p, k) : 0;
+    return all && left < 1 ? 1 : left;
+}
+
+static const struct cluster_group *devices_of(const struct predict *p, int k) {
+    return cluster_group_of(&p->cluster, p->plan->stages[k].first_rank);
 }
 
 /* Bytes by which the worst stage needs more than its devices have; below 0 it fits. */
@@ -127,6 +141,20 @@ static void add_speed(json_t *o, const struct predict *p) {
         set(o, "utilization", json_real(utilization(p, flops / seconds)));
 }
 
+/* Bytes of what is reserved on the stage's devices, NCCL's for all of its communicators. */
+static json_t *reserve_json(const struct predict *p, int k) {
+    const struct reserve *r = &devices_of(p, k)->reserve;
+    struct communicators n = program_communicators(p->program, k);
+    json_t *o = json_object();
+    for (int i = 0; i < RESERVE_COUNT; i++) {
+        int64_t times = i == RESERVE_collectives ? n.collectives
+                        : i == RESERVE_messages  ? n.messages
+                                                 : 1;
+        set(o, reserve_name((enum reserve_part)i), json_integer(times * r->bytes[i]));
+    }
+    return o;
+}
+
 static void add_memory(json_t *o, const struct predict *p) {
     int stage = -1, k = fullest(p);
     int64_t over = excess(p, &stage);
@@ -135,6 +163,8 @@ static void add_memory(json_t *o, const struct predict *p) {
         return;
     set(o, "memory_limit", json_integer(memory_limit(p, stage)));
     set(o, "fits", json_boolean(over <= 0));
+    if (reserve_fixed(&devices_of(p, stage)->reserve))
+        set(o, "reserve", reserve_json(p, stage));
 }
 
 static json_t *share_json(const struct simulation *s) {
@@ -241,6 +271,23 @@ static int64_t most_on_host(const struct predict *p) {
     return most;
 }
 
+/* "of 79.18 GiB an arena of stage 0 may have 77.90 GiB; reserved are context ...". */
+static void print_reserve(const struct predict *p, int k, FILE *f) {
+    const struct cluster_group *g = devices_of(p, k);
+    const struct workspace_site at = {p->program, k, &p->cluster, p->threads};
+    struct communicators n = program_communicators(p->program, k);
+    int64_t nccl = beside_communicators(&at);
+    char parts[160];
+    reserve_format(&g->reserve, parts, sizeof parts);
+    fprintf(f, "\nof a device's %s the arena of stage %d may have %s; reserved: %s",
+            text_bytes((double)g->memory_bytes).s, k,
+            text_bytes((double)memory_limit(p, k)).s, parts);
+    if (nccl)
+        fprintf(f, ", NCCL %s (%lld communicators)", text_bytes((double)nccl).s,
+                (long long)(n.collectives + n.messages));
+    fputc('\n', f);
+}
+
 static void print_memory(const struct predict *p, FILE *f) {
     bool host = most_on_host(p) > 0;
     fprintf(f, "%5s %9s %9s", "stage", "in flight", "total MiB");
@@ -260,6 +307,8 @@ static void print_memory(const struct predict *p, FILE *f) {
     }
     int stage = -1;
     int64_t over = excess(p, &stage);
+    if (stage >= 0 && reserve_fixed(&devices_of(p, stage)->reserve))
+        print_reserve(p, stage, f);
     if (stage >= 0 && over > 0)
         fprintf(f, "\nstage %d needs %s more than a device has\n", stage,
                 text_bytes((double)over).s);

@@ -105,6 +105,13 @@ int run_join(struct comm *comm, const struct run_options *o, const struct plan *
  * the executor is made. */
 int run_report_convolutions(struct comm *comm, const struct cuda_report *r,
                             struct err *err);
+/* ---- run_memory.c ------------------------------------------------------------------------- */
+
+/* Is there room on this rank's GPU for arena and workspace, of all ranks that share it? Says on stderr what is
+ * planned, what is reserved, and where that together may be too much. After run_join. Returns 0 or -1. */
+int run_check_memory(struct comm *comm, const struct run_options *o,
+                     const struct program *g, const struct nccl_report *nccl,
+                     struct err *err);
 /* Says on stderr what the ranks take of their GPUs, and how many communicators of NCCL they have made; called by
  * all ranks, with NULL in place of r by those that have no GPU. */
 int run_report_memory(struct comm *comm, const struct cuda_report *r,

@@ -37,7 +37,7 @@ int run_share_algorithms(struct comm *comm, const char *path,
 
 int run_choices(struct comm *comm, struct profile_algorithms *known,
                 struct cuda_choices *out, struct err *err) {
-    char kind[64];
+    char kind[64], other[sizeof known->p->device] = "";
     int64_t kept = 0;
     int index = cuda_index(comm_node_rank(comm), err);
     if (index < 0 || cuda_kind(index, kind, sizeof kind, err) < 0)
@@ -45,6 +45,12 @@ int run_choices(struct comm *comm, struct profile_algorithms *known,
     for (int64_t i = 0; i < known->n; i++)
         if (!strcmp(known->p[i].device, kind))
             known->p[kept++] = known->p[i];
+        else if (!*other)
+            snprintf(other, sizeof other, "%s", known->p[i].device);
+    if (!kept && *other && comm_rank(comm) == 0)
+        note("weft-run: the profile has algorithms of kind \"%s\", and this GPU is of kind "
+             "\"%s\": they are chosen anew",
+             other, kind);
     known->n = kept;
     *out = (struct cuda_choices){.known = known->p, .n_known = known->n};
     return 0;

@@ -10,8 +10,10 @@ enum { MAX_EVENTS = 1 << 20, TRACE_TAG = (1 << 20) + 1 };
 
 struct event {
     int32_t instr, stage, segment;
-    int64_t index;         /* of the micro-batch */
-    double start_s, end_s; /* from the barrier */
+    int32_t n;              /* instructions that were launched together */
+    bool captured, divided; /* exec_span's */
+    int64_t index, step;    /* of the micro-batch; 0 = not known */
+    double start_s, end_s;  /* from the barrier */
 };
 
 struct run_trace {
@@ -22,14 +24,28 @@ struct run_trace {
     bool full;
 };
 
-static void on_instr(void *ctx, const struct instr *i, struct action a, double start_s,
-                     double end_s) {
+static void on_span(void *ctx, const struct exec_span *s) {
     struct run_trace *t = ctx;
+    const struct action a = s->action;
     t->full = t->events.n == MAX_EVENTS;
     if (!t->full)
-        arr_push(&t->events, (struct event){(int32_t)(i - t->g->stages[a.stage].instrs),
-                                            a.stage, (int32_t)a.segment, a.index,
-                                            start_s - t->origin_s, end_s - t->origin_s});
+        arr_push(&t->events,
+                 (struct event){.instr = (int32_t)(s->instr - t->g->stages[a.stage].instrs),
+                                .stage = a.stage,
+                                .segment = (int32_t)a.segment,
+                                .n = s->n,
+                                .captured = s->captured,
+                                .divided = s->divided,
+                                .index = a.index,
+                                .step = s->step,
+                                .start_s = s->start_s - t->origin_s,
+                                .end_s = s->end_s - t->origin_s});
+}
+
+static void on_instr(void *ctx, const struct instr *i, struct action a, double start_s,
+                     double end_s) {
+    on_span(ctx, &(struct exec_span){
+                     .instr = i, .n = 1, .action = a, .start_s = start_s, .end_s = end_s});
 }
 
 struct run_trace *run_trace_create(const struct program *g, struct comm *comm,
@@ -43,6 +59,7 @@ struct run_trace *run_trace_create(const struct program *g, struct comm *comm,
     }
     t->origin_s = now_s();
     e->on_instr = on_instr;
+    e->on_span = on_span;
     e->on_instr_ctx = t;
     return t;
 }
@@ -87,7 +104,11 @@ static void write_rank(const struct run_trace *t, struct trace *out, int rank,
                                           .ts_us = 1e6 * e->start_s,
                                           .dur_us = 1e6 * (e->end_s - e->start_s),
                                           .index = e->index,
+                                          .step = e->step,
                                           .segment = segment,
+                                          .together = e->n,
+                                          .captured = e->captured,
+                                          .divided = e->divided,
                                           .instr = ins});
     }
 }

@@ -270,6 +270,9 @@ static int steps(struct loop *l, struct err *err) {
 static int print_timing(struct loop *l, struct err *err) {
     double s[OPCODE_COUNT], total = 0;
     memcpy(s, exec_seconds(l->x), sizeof s);
+    const double share = exec_seconds_share(l->x); /* a GPU's, of some steps */
+    for (int i = 0; i < OPCODE_COUNT; i++)
+        s[i] = share > 0 ? s[i] / share : 0;
     if (comm_sum_double(comm_world(l->comm), s, OPCODE_COUNT, err) < 0)
         return -1;
     for (int i = 0; i < OPCODE_COUNT; i++)
@@ -338,6 +341,7 @@ static int run(struct loop *l, const struct program *g, struct err *err) {
         l->gpus |= run_on_gpu(l->o, g->plan, r);
     l->cuda = run_cuda(l->o, g, comm_rank(l->comm), &l->choices, &l->report);
     e.progress = &l->moved;
+    e.times = l->o->timing;
     if (l->gpu)
         e.device = &l->cuda.backend;
     struct run_trace *trace = NULL;
@@ -352,6 +356,8 @@ static int run(struct loop *l, const struct program *g, struct err *err) {
         rc = -1;
     if (rc == 0)
         rc = run_join(l->comm, l->o, g->plan, &l->nccl, err);
+    if (rc == 0)
+        rc = exec_agree(l->comm, run_check_memory(l->comm, l->o, g, &l->nccl, err), err);
     if (rc == 0) {
         interrupt_catch();
         signal(SIGPIPE, SIG_IGN);

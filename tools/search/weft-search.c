@@ -4,6 +4,7 @@
 #include "common/opt.h"
 #include "common/progress.h"
 #include "common/text.h"
+#include "cuda/cuda_workspace.h"
 #include "search_tool.h"
 
 #include <math.h>
@@ -250,6 +251,9 @@ static int set_names(struct search_problem *p, struct err *err) {
     return schedules(p, err);
 }
 
+/* What ranks take of GPUs beside their arenas. */
+static workspace_query *const beside[] = {cuda_workspace, NULL};
+
 /* The cluster, and what of it is to be used. */
 static int set_devices(struct search_problem *p, struct err *err) {
     if (o.cluster && cluster_read(&p->cluster, o.cluster, err) < 0)
@@ -266,8 +270,11 @@ static int set_devices(struct search_problem *p, struct err *err) {
     p->may_idle = !o.all_devices;
     p->may_offload = !o.no_offload;
     /* Whoever judges the plan by the cluster that it carries judges it by the same limit. */
-    for (int g = 0; g < p->cluster.n_groups && o.memory > 0; g++)
+    for (int g = 0; g < p->cluster.n_groups && o.memory > 0; g++) {
         p->cluster.groups[g].memory_bytes = o.memory;
+        p->cluster.groups[g].reserve = (struct reserve){{0}};
+    }
+    p->beside = beside;
     p->memory_bytes =
         o.memory > 0 ? o.memory : cluster_most_memory(&p->cluster, 0, devices);
     p->memory_of_kinds = o.memory < 0;

@@ -13,7 +13,7 @@
 static int fullest_stage(const struct space *sp, const struct program *g, int64_t *beyond) {
     int fullest = 0;
     for (int k = 0; k < g->n_stages; k++) {
-        int64_t more = g->stages[k].arena_bytes - space_stage_memory(sp, g->plan, k);
+        int64_t more = space_stage_lacks(sp, g, k);
         if (!k || more > *beyond) {
             fullest = k;
             *beyond = more;
@@ -73,7 +73,7 @@ bool eval_fits(const struct evaluate *ev, const struct candidate *c) {
     struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
     bool good = g != NULL;
     for (int k = 0; good && k < g->n_stages; k++)
-        good = g->stages[k].arena_bytes <= space_stage_memory(sp, plan, k);
+        good = space_stage_lacks(sp, g, k) <= 0;
     program_destroy(g);
     plan_destroy(plan);
     return good;

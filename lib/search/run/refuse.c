@@ -115,6 +115,15 @@ static void prove_too_little(struct pool *pool, char *buf, size_t size) {
                  text_bytes(l.all_bytes).s, text_bytes(all).s);
 }
 
+/* Says what the limit of a rank's device leaves out of its memory. */
+static void say_reserve(const struct search_problem *p, int rank, char *buf, size_t size) {
+    const struct cluster_group *g = cluster_group_of(&p->cluster, rank);
+    char parts[160];
+    reserve_format(&g->reserve, parts, sizeof parts);
+    snprintf(buf, size, *parts && p->memory_of_kinds ? " (of %s, less %s)" : "",
+             text_bytes((double)g->memory_bytes).s, parts);
+}
+
 /* Says which stage lacks how much in the plan that lacks least: a compiled one or, if
  * there is none, the best by score. */
 static int say_overflow(struct pool *pool, struct search_result *out, struct err *err) {
@@ -124,15 +133,16 @@ static int say_overflow(struct pool *pool, struct search_result *out, struct err
         pool->refused.bytes
             ? pool->refused
             : space_shortage(pool->space, &k->c, k->score.fullest, k->score.overflow);
-    char proof[512];
+    char proof[512], without[200];
     prove_too_little(pool, proof, sizeof proof);
+    say_reserve(&pool->space->p, candidate_rank(&k->c, r.stage), without, sizeof without);
     out->overflow = r.bytes;
     out->overflow_stage = r.stage;
     return err_no(err,
-                  "no plan fits: the best needs %s more than %s on the devices of "
+                  "no plan fits: the best needs %s more than %s%s on the devices of "
                   "stage %d, which has %s to %s%s",
-                  text_bytes((double)r.bytes).s, text_bytes((double)r.limit).s, r.stage,
-                  m->ops[r.first].name, m->ops[r.end - 1].name, proof);
+                  text_bytes((double)r.bytes).s, text_bytes((double)r.limit).s, without,
+                  r.stage, m->ops[r.first].name, m->ops[r.end - 1].name, proof);
 }
 
 struct shortage space_shortage(const struct space *sp, const struct candidate *c, int stage,

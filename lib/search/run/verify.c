@@ -24,9 +24,10 @@ static int check_program(struct evaluate *ev, struct plan *plan, struct search_v
         int64_t bytes = g->stages[k].arena_bytes;
         out->max_bytes = bytes > out->max_bytes ? bytes : out->max_bytes;
         int64_t limit = space_stage_memory(ev->space, plan, k);
-        if (limit && bytes > limit)
+        int64_t lacks = limit ? space_stage_lacks(ev->space, g, k) : 0;
+        if (lacks > 0)
             rc = err_no(err, "stages[%d]: needs %s, but a device has %s", k,
-                        text_bytes((double)bytes).s, text_bytes((double)limit).s);
+                        text_bytes((double)bytes).s, text_bytes((double)(bytes - lacks)).s);
     }
     struct simulation sim;
     cost_forget(&ev->cost);

@@ -1,6 +1,8 @@
 /* Devices (see devices.h). */
 #include "search/space/devices.h"
 
+#include "program/beside.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +22,19 @@ int64_t search_memory(const struct search_problem *p, int first, int n) {
 int64_t space_stage_memory(const struct space *sp, const struct plan *plan, int k) {
     const struct stage *st = &plan->stages[k];
     return search_memory(&sp->p, st->first_rank, mesh_devices(&st->mesh));
+}
+
+/* A limit of memory alone is one of arenas; what a kind of device has is shared with the rest. */
+int64_t space_stage_lacks(const struct space *sp, const struct program *g, int k) {
+    const struct search_problem *p = &sp->p;
+    const struct stage *st = &g->plan->stages[k];
+    int64_t lacks = g->stages[k].arena_bytes - space_stage_memory(sp, g->plan, k);
+    int64_t kind = cluster_memory(&p->cluster, st->first_rank, mesh_devices(&st->mesh));
+    if (!p->memory_of_kinds || !p->beside || !kind)
+        return lacks;
+    const struct workspace_site at = {g, k, &p->cluster, 1};
+    int64_t all = g->stages[k].arena_bytes + beside_arena(&at, p->beside) - kind;
+    return all > lacks ? all : lacks;
 }
 
 /* ---- classes --------------------------------------------------------------------------- */

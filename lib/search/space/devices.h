@@ -17,6 +17,9 @@
 
 /* The bytes of each device of a stage of a checked plan; 0: no limit. */
 int64_t space_stage_memory(const struct space *sp, const struct plan *plan, int k);
+/* The bytes that stage k of a program lacks there, what its ranks take beside the arena included; below 0:
+ * that many are left. */
+int64_t space_stage_lacks(const struct space *sp, const struct program *g, int k);
 
 /* The first rank of each stage, [n_stages], or of one stage. */
 void candidate_ranks(const struct candidate *c, int *rank);
