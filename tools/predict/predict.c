@@ -35,6 +35,11 @@ static int64_t workspace(const struct predict *p, int stage) {
         &(struct workspace_site){p->program, stage, &p->cluster, p->threads}, floors);
 }
 
+/* What another runtime needs beside the arena; 0: it is weft's. */
+static int64_t beside(const struct predict *p, int stage) {
+    return p->runtime ? runtime_bytes(p->runtime, p->plan, &p->program->stages[stage]) : 0;
+}
+
 static json_t *memory_json(const struct predict *p, const struct stage_program *sp) {
     json_t *o = json_object();
     for (int c = 0; c < MEM_COUNT; c++)
@@ -42,6 +47,8 @@ static json_t *memory_json(const struct predict *p, const struct stage_program *
     set(o, "total", json_integer(sp->arena_bytes));
     set(o, "workspace", json_integer(workspace(p, sp->stage)));
     set(o, "host", json_integer(sp->host_bytes));
+    if (p->runtime)
+        set(o, "runtime", json_integer(beside(p, sp->stage)));
     return o;
 }
 
@@ -100,7 +107,7 @@ static int64_t excess(const struct predict *p, int *stage) {
     int64_t most = INT64_MIN;
     for (int k = 0; k < p->program->n_stages; k++) {
         int64_t limit = memory_limit(p, k);
-        int64_t over = p->program->stages[k].arena_bytes - limit;
+        int64_t over = p->program->stages[k].arena_bytes + beside(p, k) - limit;
         if (limit && over > most) {
             most = over;
             *stage = k;
@@ -168,6 +175,8 @@ json_t *predict_json(const struct predict *p) {
     set(o, "devices", json_integer(p->plan->devices));
     set(o, "cluster", cluster_json(&p->cluster));
     set(o, "dtype", json_string(plan_dtype_name(p->plan->dtype)));
+    if (p->runtime)
+        set(o, "runtime", json_string(p->runtime->name));
     set(o, "schedule", json_string(schedule_name(p->plan->schedule)));
     set(o, "micro_batches", json_integer(plan_micro_batches(p->plan)));
     if (p->provider)
@@ -206,6 +215,8 @@ static void print_head(const struct predict *p, FILE *f) {
     fprintf(f, "devices %d", p->plan->devices);
     if (p->provider)
         fprintf(f, " of kind %s", p->provider->device);
+    if (p->runtime)
+        fprintf(f, " under %s", p->runtime->name);
     fprintf(f, " on %lld node%s\n", (long long)nodes, nodes > 1 ? "s" : "");
     long long waves = (long long)plan_micro_batches(p->plan);
     fprintf(f, "batch   %lld in %lld micro-batch%s, %s, %s\n", (long long)p->plan->batch,
