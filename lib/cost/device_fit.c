@@ -58,7 +58,11 @@ bool device_fit_op(const struct device_fit *f, const struct device_model *m,
     const struct device_rows *r = device_fit_rows(f, code, dtype);
     if (!r->list.n || !computes(&m->chip, curve_form_of(code), dtype))
         return false;
-    struct device_curve c = *device_model_curve(m, code, dtype);
+    const struct device_curve *begin = device_model_curve(m, code, dtype);
+    struct device_curve c = *begin;
+    /* A curve of the form speaks of other instructions: it is no more than a guess. */
+    if (begin == &m->forms[curve_form_of(code)])
+        c.curve.within = fmax(c.curve.within, 1);
     c.given = true;
     curve_fit(&m->chip, r->list.p, r->list.n, &c.curve);
     snprintf(c.from, sizeof c.from, "fitted");
