@@ -29,17 +29,20 @@ refuses 3 '0 measured rows of instructions, 4 too few' 'computed rows are no mea
 grep -q '^hint: measure more with: weft-profile-op -m MODEL -p toy.db' err
 ok $? 'it says which command measures them'
 sqlite3 toy.db "UPDATE op SET source = 'measured'" # as if they were
-run -p toy.db --like h100 -o toy.json
+# Its datasheet, and the H100's curves as guesses.
+jq '.flops = {f32: 1e14, bf16: 1e14, f16: 1e14} | .bandwidth = 1e12 | .cache.bandwidth = 1e12 |
+    .curves |= map_values(.within = 1)' "$WEFT_ROOT/share/devices/h100.json" >like.json
+run -p toy.db --like ./like.json -o toy.json
 is $status 0 'a model'
 jq -e '.format == "weft-device/1" and .name == "toy" and .curves["linear.bf16"].rows > 20 and
        .curves["linear.bf16"].from == "fitted"' toy.json >out
 ok $? 'with a curve of its own for what was measured'
-jq -e '.curves.adamw | (.cache * 5.5 - 1 | fabs) < 0.1 and (.launch_us - 4 | fabs) < 0.4' toy.json >out
+jq -e '.curves.adamw | (.cache - 1 | fabs) < 0.1 and (.launch_us - 4 | fabs) < 0.4' toy.json >out
 ok $? 'the optimizer takes 4 us and then runs at 1 TB/s, a fraction of what it began with'
-run -p toy.db --like h100 --text
-[ "$(sed 1d out | awk '$1 == "linear.bf16" { print $3 < 10 }')" = 1 ]
-ok $? "rows that it was not fitted to are off by less than 10 % in the median: $(grep '^linear.bf16' out)"
-run -p toy.db --like h100 --check toy.db
+run -p toy.db --like ./like.json --text
+[ "$(sed 1d out | awk '$1 == "adamw" { print $3 < 10 }')" = 1 ]
+ok $? "rows that it was not fitted to are off by less than 10 % in the median: $(grep ^adamw out)"
+run -p toy.db --like ./like.json --check toy.db
 jq -e '.rows > 200 and .inside / .rows > 0.8' out >err
 ok $? "most rows lie within its bounds: $(cat out)"
 cp out before
@@ -57,8 +60,8 @@ refuses 3 'bad.json: curves.move.cache: -1' 'a curve that falls' -- -p toy.db --
 head -c 300 toy.json >bad.json
 refuses 3 'bad.json' 'half a file' -- -p toy.db --like ./bad.json
 refuses 2 'FILE' 'no profile' -- --like h100
-refuses 3 'no rows of device kind' 'a kind that the profile lacks' -- -p toy.db --like h100 --device a100
-run -p toy.db --like h100 -o /dev/full
+refuses 3 'no rows of device kind' 'a kind that the profile lacks' -- -p toy.db --like ./like.json --device a100
+run -p toy.db --like ./like.json -o /dev/full
 is $status 4 'a disk that is full'
 
 echo "1..$n"
