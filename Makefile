@@ -102,6 +102,7 @@ $(foreach f,$(FLOORS),$(eval $(call floor_rules,$(f))))
 # Which floors each tool stands on (its library order is the reverse).
 uses_weft-profile-op   := common model plan program cost device cuda
 uses_weft-profile-comm := common data checkpoint model plan program cost device comm exec cuda nccl
+uses_weft-profile-fit  := common model plan program cost
 uses_weft-predict      := common model plan program cost
 uses_weft-search       := common solve model plan program cost search aceso
 uses_weft-solve        := common solve
@@ -429,6 +430,8 @@ repro-solvers: all
 repro-search: all
 	@WEFT_DATA="$(WEFT_DATA)" scripts/repro-search.sh $(O)/bin
 
+repro-truth: $(addprefix $(O)/bin/,weft-plan weft-predict weft-profile-fit)
+	@scripts/repro-truth.py $(O)/bin $(if $(WEFT_DATA),"$(WEFT_DATA)")
 repro-throughput: all
 	@DEPS=no sh scripts/deps.sh demo
 	@scripts/repro-throughput.sh $(O)/bin
@@ -465,11 +468,13 @@ TO          = $(DESTDIR)$(PREFIX)
 COMPLETIONS = $(TO)/share/bash-completion/completions
 install: $(BINS)
 	install -d "$(TO)/bin" "$(TO)/share/weft/models" "$(TO)/share/weft/clusters" \
-	  "$(TO)/share/weft/schemas" "$(TO)/share/man/man1" "$(TO)/share/man/man5" \
+	  "$(TO)/share/weft/devices" "$(TO)/share/weft/runtimes" "$(TO)/share/weft/schemas" "$(TO)/share/man/man1" "$(TO)/share/man/man5" \
 	  "$(TO)/share/man/man7" "$(COMPLETIONS)"
 	install -m 755 $(BINS) "$(TO)/bin"
 	install -m 644 share/models/*.json "$(TO)/share/weft/models"
 	install -m 644 $(wildcard share/clusters/*.json) "$(TO)/share/weft/clusters"
+	install -m 644 $(wildcard share/devices/*.json) "$(TO)/share/weft/devices"
+	install -m 644 $(wildcard share/runtimes/*.json) "$(TO)/share/weft/runtimes"
 	install -m 644 $(wildcard share/schemas/*.json) "$(TO)/share/weft/schemas"
 	install -m 644 $(MAN1) "$(TO)/share/man/man1"
 	install -m 644 $(MAN5) "$(TO)/share/man/man5"
@@ -517,6 +522,7 @@ help:
 	@echo "  make figures         doc/figures.md: what is quick to measure, anew"
 	@echo "  make repro-search    tables about searches (TABLES=\"gradient\": some)"
 	@echo "  make repro-solvers   published instances of the solvers (WEFT_DATA=DIR)"
+	@echo "  make repro-truth        predictions without hardware beside published steps (WEFT_DATA)"
 	@echo "  make repro-throughput   real runs of found plans beside grid and dp-only (RANKS, ROWS)"
 	@echo "  make plots           draw predictions and measurements into build/plots (installs gnuplot)"
 	@echo "  make plots-doc       the pictures of the documentation anew; they are not measured"
@@ -532,5 +538,5 @@ clean:
 	rm -rf build bin
 
 .PHONY: all unit tests deps check check-build check-asan check-asan-build check-gpu check-long demo bench bench-build \
-        repro-search repro-solvers repro-throughput figures bench-gpu pack-gpu pack-gpu-build plots plots-doc update-golden update-manual lint \
+        repro-search repro-solvers repro-throughput repro-truth figures bench-gpu pack-gpu pack-gpu-build plots plots-doc update-golden update-manual lint \
         install uninstall config help fuzz fuzz-run clean FORCE

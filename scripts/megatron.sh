@@ -3,7 +3,7 @@
 #   scripts/megatron.sh BIN_DIR
 # The measured ones are those of Korthikanti et al., Reducing Activation Recomputation in Large
 # Transformer Models (2022), tables 3 and 5: 22B to 1T parameters on nodes of eight, 8 tensor-parallel
-# devices, micro-batches of 1; once with full recomputation, once with sequence parallelism and
+# devices, micro-batches of 1 (22B: of 4); once with full recomputation, once with sequence parallelism and
 # selective recomputation. Here attention is fused, theirs was not; so "selective" computes less again.
 # The cluster is share/clusters/a100-2x8.json with as many nodes. Columns: model, devices, stages,
 # what is recomputed; seconds of a step measured, predicted, and between which bounds; measured over
@@ -16,12 +16,13 @@ trap 'rm -rf "$work"' EXIT
 clusters=$(cd "$(dirname "$0")/../share/clusters" && pwd)
 
 row() { # row NAME LAYERS HIDDEN HEADS PP CHUNKS BATCH RECOMPUTE SECONDS
-    local how=(--recompute "$8")
+    local how=(--recompute "$8") micro=1
+    [ "$1" != 22B ] || micro=4
     [ "$8" = full ] || how+=(--sp)
     [ "$6" = 1 ] || how+=(--schedule interleaved --chunks "$6")
     jq --argjson nodes "$5" '.nodes = $nodes' "$clusters/a100-2x8.json" >"$work/cluster.json"
     "$bin/weft-plan" -q -m gpt:1.3B --set "layers=$2,hidden=$3,heads=$4,seq=2048,vocab=51200,dropout=0.1" \
-        --dtype bf16 --tp 8 --pp "$5" -b "$7" --micro-batch 1 "${how[@]}" --cluster "$work/cluster.json" |
+        --dtype bf16 --tp 8 --pp "$5" -b "$7" --micro-batch "$micro" "${how[@]}" --cluster "$work/cluster.json" |
         "$bin/weft-predict" -q - | jq -r --arg name "$1" --argjson L "$2" --argjson h "$3" --argjson p "$5" \
         --argjson B "$7" --arg recompute "$8" --argjson measured "$9" '
         2048 as $s | 51200 as $V |

@@ -315,7 +315,54 @@ static double transfer_alone_us(struct cost *c, const struct plan *plan,
     return t.us * (1 - t.overlap);
 }
 
+/* ---- what is recomputed whole ------------------------------------------------------- */
+
+static bool recomputes(const struct stage *st, int op) {
+    int lo = 0, hi = st->n_ops - 1;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        *(st->ops[mid] < op ? &lo : &hi) = st->ops[mid] < op ? mid + 1 : mid;
+    }
+    return hi >= 0 && st->ops[lo] == op && st->recompute[lo];
+}
+
+/* The backward pass of an op stands near what it recomputes of it. */
+static bool is_recomputed(const struct stage_program *sp, struct span span,
+                          const struct instr *i) {
+    for (int k = span.first; k < span.end; k++)
+        if (sp->instrs[k].op == i->op && sp->instrs[k].code == i->code)
+            return true;
+    return false;
+}
+
+bool cost_runs_again(const struct cost *c, const struct plan *plan,
+                     const struct stage_program *sp, int instr, enum segment seg) {
+    const struct instr *i = &sp->instrs[instr];
+    enum key_kind key = opcode_key(i->code);
+    struct span span = program_segment(sp, seg);
+    return c->whole_recompute && (seg == SEG_BACKWARD || seg == SEG_LAST_BACKWARD) &&
+           span.end > span.first && i->op >= 0 && i->work < 0 &&
+           (key == KEY_SHAPE || key == KEY_CURVE || key == KEY_COMM) &&
+           recomputes(&plan->stages[sp->stage], i->op) && !is_recomputed(sp, span, i);
+}
+
 /* ---- a stage ----------------------------------------------------------------------- */
+
+/* What the segment recomputes although nothing needs it. */
+static void cost_again(struct cost *c, const struct plan *plan,
+                       const struct stage_program *sp, struct streams *st, enum segment seg,
+                       struct stage_cost *out) {
+    for (int k = sp->seg[SEG_FORWARD]; k < sp->seg[SEG_FORWARD + 1]; k++) {
+        const struct instr *i = &sp->instrs[k];
+        if (!cost_runs_again(c, plan, sp, k, seg))
+            continue;
+        struct cost_time t = cost_instr(c, plan, sp, i);
+        streams_issue(st, t.issue_us);
+        streams_add(st, i, t.us, 0);
+        *(opcode_key(i->code) == KEY_COMM ? &out->comm_us[seg] : &out->compute_us[seg]) +=
+            t.us;
+    }
+}
 
 static void cost_segment(struct cost *c, const struct plan *plan,
                          const struct stage_program *sp, struct streams *st,
@@ -328,10 +375,15 @@ static void cost_segment(struct cost *c, const struct plan *plan,
             continue;
         }
         struct cost_time t = cost_instr(c, plan, sp, i);
+        streams_issue(st, t.issue_us);
         streams_add(st, i, t.us, t.overlap);
+        if (t.waits)
+            streams_wait(st);
         *(opcode_key(i->code) == KEY_COMM ? &out->comm_us[seg] : &out->compute_us[seg]) +=
             t.us;
     }
+    if (c->whole_recompute && sp->seg[seg + 1] > sp->seg[seg])
+        cost_again(c, plan, sp, st, seg, out);
     out->us[seg] = streams_end(st);
 }
 

@@ -36,6 +36,7 @@ bool cost_key_is_comm(const struct cost_key *k);
 enum { COST_LINKS = 64, COST_MESSAGE_LINKS = 512 };
 struct cost {
     const struct cost_provider *provider; /* borrowed; NULL: one that knows nothing */
+    bool whole_recompute; /* what a stage recomputes is recomputed whole, needed or not */
     struct cluster cluster;
     struct cost_key *missing; /* in the order of first need */
     int64_t n_missing, cap_missing;
@@ -66,6 +67,11 @@ void cost_forget(struct cost *c);
  * recv and input cost 0 here: a transfer has both ends, see cost_transfer. */
 struct cost_time cost_instr(struct cost *c, const struct plan *plan,
                             const struct stage_program *sp, const struct instr *i);
+
+/* Of a forward instruction: does a backward segment run it once more although the program does not,
+ * since it recomputes whole blocks? */
+bool cost_runs_again(const struct cost *c, const struct plan *plan,
+                     const struct stage_program *sp, int instr, enum segment seg);
 
 /* Messages of this many bytes, one to each of the n ranks from `receiver` on at the same time;
  * the one from rank `sender` to `receiver` stands for them. What of it goes on beside

@@ -104,11 +104,15 @@ struct profile_time {
     double us; /* median; -1 = the profile has no such row */
     double spread;
     bool computed; /* from a roofline, not measured */
+    bool below;    /* of the smallest size that there is, which is more than twice the one asked for */
 };
 /* Of an instruction. Rows of curve instructions (instr.def) are interpolated between measured
  * sizes of the first number; of a second one, the nearest that was measured counts. */
 struct profile_time profile_op_time(const struct profile_times *t,
                                     const struct instr_key *key);
+/* Feeds every measured row of an instruction to `row`. Computed ones are left out. */
+typedef void profile_row_fn(void *ctx, const struct instr_key *key, double us);
+void profile_each_op(const struct profile_times *t, profile_row_fn *row, void *ctx);
 /* Of a collective; interpolated between measured sizes, nothing beyond the largest or without
  * any row of this group size and link. Below the smallest size the smallest time holds. */
 struct profile_time profile_comm_time(const struct profile_times *t, const char *collective,

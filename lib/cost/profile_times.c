@@ -145,8 +145,11 @@ static int64_t series_top(const struct points *ps, const struct series *s) {
 static struct profile_time series_at(const struct points *ps, const struct series *s,
                                      int64_t x) {
     const struct point *p = &ps->list.p[s->first];
-    if (x <= p[0].x)
-        return p[0].time;
+    if (x <= p[0].x) {
+        struct profile_time t = p[0].time;
+        t.below = x < p[0].x / 2;
+        return t;
+    }
     if (x > p[s->n - 1].x)
         return none;
     int64_t lo = 0, hi = s->n - 1; /* p[lo].x < x <= p[hi].x */
@@ -424,6 +427,20 @@ struct profile_time profile_op_time(const struct profile_times *t,
         return curve_at(&t->curves, curve_of(key->code, key->dtype), n[0],
                         instr_info(key->code)->n_shape > 1 ? n[1] : 0);
     default: return none;
+    }
+}
+
+void profile_each_op(const struct profile_times *t, profile_row_fn *row, void *ctx) {
+    for (int64_t i = 0; i < t->rows.n; i++)
+        if (!t->rows.p[i].time.computed)
+            row(ctx, &t->rows.p[i].key, t->rows.p[i].time.us);
+    for (int64_t i = 0; i < t->curves.list.n; i++) {
+        const struct point *p = &t->curves.list.p[i];
+        struct instr_key key = {.code = (enum opcode)(p->what / DTYPE_COUNT),
+                                .dtype = (enum dtype)(p->what % DTYPE_COUNT),
+                                .n.v = {p->x, p->a}};
+        if (!p->time.computed)
+            row(ctx, &key, p->time.us);
     }
 }
 

@@ -21,14 +21,23 @@
 #include "program/program.h"
 
 /* What a time rests on. */
-#define COST_SOURCES(X) X(unknown) X(measured) X(datasheet)
-enum cost_source { COST_UNKNOWN, COST_MEASURED, COST_DATASHEET, COST_SOURCES_COUNT };
+#define COST_SOURCES(X) X(unknown) X(measured) X(fitted) X(model) X(datasheet)
+enum cost_source {
+    COST_UNKNOWN,
+    COST_MEASURED,
+    COST_FITTED, /* a curve through measured rows of the same instruction and device */
+    COST_MODEL,  /* the device model that the cluster names */
+    COST_DATASHEET,
+    COST_SOURCES_COUNT
+};
 const char *cost_source_name(enum cost_source s);
 
 struct cost_time {
     double us;
     double low_us, high_us; /* where the truth is expected */
-    double overlap; /* of communication: part that goes on beside computation, 0..1 */
+    double issue_us; /* its host's, before it can begin; 0 where launches are replayed */
+    bool waits;      /* the host does, until it is done */
+    double overlap;  /* of communication: part that goes on beside computation, 0..1 */
     enum cost_source from; /* COST_UNKNOWN: all the rest is 0 */
 };
 
@@ -89,8 +98,20 @@ int provider_check_dtype(const struct cluster *c, enum dtype dtype, struct err *
 /* Measured rows (provider_profile.c). times[i] are those of the cluster's group i; with n == 1,
  * of all groups. Takes them over. */
 struct cost_provider *provider_profile(struct profile_times *const *times, int n);
+/* Of a size that is less than half of the smallest row of its curve it then knows nothing, for a
+ * curve through the rows stands behind it. */
+void provider_profile_near(struct cost_provider *p);
 /* Datasheets of a cluster (provider_analytic.c). Fails where the cluster gives no speeds. */
 struct cost_provider *provider_analytic(const struct cluster *c, struct err *err);
+/* Curves of the device models that the cluster's groups name (provider_device.c). Of a group that
+ * names none, and of copies to and from hosts, it knows nothing. NULL with a message where a model
+ * cannot be read; *named: does any group name one? */
+struct cost_provider *provider_device(const struct cluster *c, bool *named,
+                                      struct err *err);
+/* Curves through the rows of a profile, fitted when they are first asked for; they begin with the
+ * device models of the cluster, where it names them. The rows are copied. times: as above. */
+struct cost_provider *provider_fit(struct profile_times *const *times, int n,
+                                   const struct cluster *c, struct err *err);
 /* Asks first, then second where first does not know (provider_stack.c). Takes both over. */
 struct cost_provider *provider_stack(struct cost_provider *first,
                                      struct cost_provider *second);

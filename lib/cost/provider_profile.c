@@ -10,6 +10,7 @@
 
 struct table {
     struct cost_provider base;
+    bool near; /* what is far below all rows of a curve is left to who stands behind */
     int n;
     struct profile_times *times[CLUSTER_MAX_GROUPS];
 };
@@ -32,7 +33,10 @@ static struct cost_time answer(struct profile_time t, double overlap) {
 
 static struct cost_time table_op(const struct cost_provider *p,
                                  const struct op_question *q) {
-    return answer(profile_op_time(times_of(p, q->group), q->key), 0);
+    struct profile_time t = profile_op_time(times_of(p, q->group), q->key);
+    if (t.below && ((const struct table *)p)->near)
+        return (struct cost_time){0};
+    return answer(t, 0);
 }
 
 static struct cost_time ask_comm(const struct cost_provider *p, const char *name,
@@ -84,4 +88,8 @@ struct cost_provider *provider_profile(struct profile_times *const *times, int n
     snprintf(t->base.links, sizeof t->base.links, "%.127s", profile_times_links(times[0]));
     t->base.overlap = most_overlap(t);
     return &t->base;
+}
+
+void provider_profile_near(struct cost_provider *p) {
+    ((struct table *)p)->near = true;
 }

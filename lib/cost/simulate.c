@@ -66,6 +66,22 @@ static bool is_first_chunk(const struct plan *p, int stage) {
     return p->chunks[p->first_chunk[p->stages[stage].group]] == stage;
 }
 
+/* At the end of a backward segment: what is recomputed of its blocks although nothing needs it. */
+static void run_again(struct build *b, const struct stage_program *sp, enum segment seg,
+                      struct streams *st, struct sim_step *work) {
+    struct span forward = program_segment(sp, SEG_FORWARD);
+    for (int k = forward.first; k < forward.end; k++) {
+        if (!cost_runs_again(b->c, b->g->plan, sp, k, seg))
+            continue;
+        struct cost_time t = cost_instr(b->c, b->g->plan, sp, &sp->instrs[k]);
+        cost_sum_add(&b->sum, t, (double)uses_of(b, seg));
+        streams_issue(st, t.issue_us);
+        streams_add(st, &sp->instrs[k], t.us, 0);
+        if (opcode_key(sp->instrs[k].code) != KEY_COMM)
+            work->compute_us += t.us;
+    }
+}
+
 static void build_segment(struct build *b, int stage, enum segment seg,
                           struct streams *st) {
     const struct stage_program *sp = &b->g->stages[stage];
@@ -85,13 +101,18 @@ static void build_segment(struct build *b, int stage, enum segment seg,
             streams_reset(st);
             continue;
         }
+        streams_issue(st, t.issue_us);
         double start = streams_add(st, i, t.us, t.overlap);
+        if (t.waits)
+            streams_wait(st);
         b->overlaps |= t.overlap > 0;
         if (opcode_key(i->code) != KEY_COMM)
             work.compute_us += t.us;
         if (b->spans)
             b->spans[stage][k] = (struct drawn){start, t.us};
     }
+    if (b->c->whole_recompute)
+        run_again(b, sp, seg, st, &work);
     close_work(b, &work, st, span.end);
 }
 

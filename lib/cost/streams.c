@@ -18,7 +18,7 @@ void streams_release(struct streams *s) {
 }
 
 void streams_reset(struct streams *s) {
-    s->compute_us = s->comm_us = s->host_us = 0;
+    s->compute_us = s->comm_us = s->host_us = s->issued_us = 0;
     s->now++;
 }
 
@@ -49,9 +49,19 @@ static double *stream_of(struct streams *s, const struct instr *i) {
     return opcode_is_move(i->code) && i->work >= 0 ? &s->host_us : NULL;
 }
 
+void streams_issue(struct streams *s, double us) {
+    s->issued_us += us;
+}
+
+void streams_wait(struct streams *s) {
+    s->issued_us = streams_end(s);
+}
+
 double streams_add(struct streams *s, const struct instr *i, double us, double overlap) {
     double ready = operands_ready(s, i), *stream = stream_of(s, i);
     double start = s->compute_us > ready ? s->compute_us : ready;
+    if (s->issued_us > start)
+        start = s->issued_us;
     if (!stream) {
         s->compute_us = start + us;
         return start;

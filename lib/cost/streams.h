@@ -5,7 +5,8 @@
  * the part that the backend overlaps goes on beside computation; the rest stops the compute
  * stream as well, until the collective is that far: with overlap 0 (the CPU) until it is done.
  * Collectives run one after the other, so one that overlaps nothing also waits for those before
- * it. So do copies between device and host that are only started.
+ * it. So do copies between device and host that are only started. Where a host issues every kernel,
+ * none begins before it was issued.
  *
  *     struct streams s;
  *     streams_init(&s, sp);
@@ -20,6 +21,7 @@
 
 struct streams {
     double compute_us, comm_us, host_us; /* until when each is busy */
+    double issued_us;                    /* until when the host issues what came so far */
     double *ready;                       /* [n_buffers] when a buffer was last written */
     int64_t *epoch; /* [n_buffers] ready counts only when this equals now */
     int64_t now;
@@ -28,6 +30,10 @@ void streams_init(struct streams *s, const struct stage_program *sp);
 void streams_release(struct streams *s);
 /* Begins again at time 0. */
 void streams_reset(struct streams *s);
+/* The host needs so long to issue the instruction that is added next: it begins no earlier. */
+void streams_issue(struct streams *s, double us);
+/* The host waits until all is done that it has issued. */
+void streams_wait(struct streams *s);
 /* Adds an instruction; returns its start. */
 double streams_add(struct streams *s, const struct instr *i, double us, double overlap);
 /* Until when any is busy. */

@@ -44,6 +44,7 @@ struct cluster_group {
     int64_t nodes, devices;         /* devices of one node */
     int64_t first_node, first_rank; /* of the group */
     char device[CLUSTER_MAX_NAME];  /* kind, as the profile names it; "" = not said */
+    char model[CLUSTER_MAX_NAME];   /* device model (weft-device(5)); "" = none */
     int64_t memory_bytes;           /* of one device; 0 = not said */
     struct reserve reserve;         /* of that, what no plan may have; zero if not said */
     double flops[CLUSTER_DTYPES];   /* peak of one device per second; 0 = not said */
@@ -62,9 +63,10 @@ struct cluster {
     struct cluster_link links[CLUSTER_MAX_LEVELS];
 };
 
-/* Reads "node:4 gpu:8" (the last level may be called gpu, cpu or device; alone it is one node;
- * rack and switch may stand before node and before the devices), a file (a '/' in it, .json at
- * its end, or "-"), or the name of a shipped cluster. */
+/* Reads "h100:16x8" (16 nodes of 8 devices of a kind that ships with a device model, with its usual
+ * network or, as in "h100:16x8 net:200G", with another), "node:4 gpu:8" (the last level may be
+ * called gpu, cpu or device; alone it is one node; rack and switch may stand before node and before
+ * the devices), a file (a '/' in it, .json at its end, or "-"), or the name of a shipped cluster. */
 int cluster_read(struct cluster *c, const char *ref, struct err *err);
 /* From a document, or from a JSON string that holds one of these; and back (a new reference). */
 int cluster_from_json(struct cluster *c, const json_t *doc, struct err *err);

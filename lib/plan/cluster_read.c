@@ -3,7 +3,7 @@
  * nodes, and between them. */
 #include "common/opt.h"
 #include "model/model.h"
-#include "plan/cluster.h"
+#include "plan/cluster_kind.h"
 
 #include <limits.h>
 #include <string.h>
@@ -227,18 +227,26 @@ static int read_flops(const json_t *doc, double *out, struct err *err) {
     return 0;
 }
 
+static int read_name(const json_t *doc, const char *key, char out[CLUSTER_MAX_NAME],
+                     struct err *err) {
+    const char *name = "";
+    if (json_opt_str(doc, key, &name, err) < 0)
+        return -1;
+    if (strlen(name) >= CLUSTER_MAX_NAME)
+        return err_input(err, "%s: longer than %d characters", key, CLUSTER_MAX_NAME - 1);
+    memcpy(out, name, strlen(name) + 1);
+    return 0;
+}
+
 static int read_device(struct cluster_group *g, const json_t *doc, struct err *err) {
-    const char *device = "";
-    if (json_opt_str(doc, "device", &device, err) < 0 ||
+    if (read_name(doc, "device", g->device, err) < 0 ||
+        read_name(doc, "device_model", g->model, err) < 0 ||
         read_bytes(doc, "memory", 1, &g->memory_bytes, err) < 0 ||
         read_flops(doc, g->flops, err) < 0 ||
         json_opt_num(doc, "bandwidth", 1, 1e18, &g->bandwidth, err) < 0 ||
         json_opt_num(doc, "host_bandwidth", 1, 1e18, &g->host_bandwidth, err) < 0 ||
         json_opt_num(doc, "latency_us", 0, 1e9, &g->latency_us, err) < 0)
         return -1;
-    if (strlen(device) >= sizeof g->device)
-        return err_input(err, "device: longer than %zu characters", sizeof g->device - 1);
-    memcpy(g->device, device, strlen(device) + 1);
     return read_reserve(g, doc, err);
 }
 
@@ -257,11 +265,10 @@ static int read_inside(struct cluster_group *g, const json_t *own, const json_t 
 static int read_group(struct cluster_group *g, const json_t *v, const json_t *links,
                       struct err *err) {
     const json_t *own = json_object_get(v, "links");
-    if (json_keys(
-            v,
-            "nodes devices device memory reserve flops bandwidth host_bandwidth latency_us "
-            "links",
-            err) < 0 ||
+    if (json_keys(v,
+                  "nodes devices device device_model memory reserve flops bandwidth "
+                  "host_bandwidth latency_us links",
+                  err) < 0 ||
         json_int(v, "nodes", 1, MAX_COUNT, &g->nodes, err) < 0 ||
         json_int(v, "devices", 1, MAX_COUNT, &g->devices, err) < 0 ||
         read_device(g, v, err) < 0)
@@ -291,8 +298,8 @@ static int read_equal(struct cluster *c, const json_t *doc, const json_t *links,
                       struct err *err) {
     struct cluster_group *g = &c->groups[c->n_groups++];
     if (json_keys(doc,
-                  "$schema format about nodes devices_per_node device memory reserve flops "
-                  "bandwidth host_bandwidth latency_us links",
+                  "$schema format about nodes devices_per_node device device_model memory "
+                  "reserve flops bandwidth host_bandwidth latency_us links",
                   err) < 0 ||
         json_int(doc, "nodes", 1, MAX_COUNT, &g->nodes, err) < 0 ||
         json_int(doc, "devices_per_node", 1, MAX_COUNT, &g->devices, err) < 0 ||
@@ -366,6 +373,8 @@ static void write_device(json_t *o, const struct cluster_group *g) {
     json_t *flops = json_object();
     if (*g->device)
         json_object_set_new(o, "device", json_string(g->device));
+    if (*g->model)
+        json_object_set_new(o, "device_model", json_string(g->model));
     if (g->memory_bytes)
         json_object_set_new(o, "memory", json_integer(g->memory_bytes));
     write_reserve(o, g);
@@ -446,6 +455,8 @@ int cluster_read(struct cluster *c, const char *ref, struct err *err) {
     *c = (struct cluster){0};
     if (is_path(ref))
         return read_file(c, ref, err);
+    if (cluster_names_kind(ref))
+        return cluster_read_kind(c, ref, err);
     if (strchr(ref, ':') || !*ref)
         return read_synthetic(c, ref, err);
     return read_shipped(c, ref, err);

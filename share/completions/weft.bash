@@ -66,6 +66,10 @@ _weft_clusters() { # _weft_clusters TOOL
         file=${file##*/}
         echo "${file%.json}"
     done
+    for file in "${folder%/*}"/devices/*.json; do # "h100:", before a size
+        file=${file##*/}
+        echo "${file%.json}:"
+    done
 }
 
 # Sizes and rates of the model on the command line, for --set.
@@ -212,5 +216,5 @@ _weft() {
     done
 }
 
-complete -F _weft weft-ckpt weft-plan weft-predict weft-profile-comm weft-profile-op weft-run weft-search \
+complete -F _weft weft-ckpt weft-plan weft-predict weft-profile-comm weft-profile-fit weft-profile-op weft-run weft-search \
     weft-solve

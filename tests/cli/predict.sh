@@ -306,5 +306,32 @@ if [ -e /dev/full ]; then
     is $? 4 'a full disk'
 fi
 
+# ---- device models and runtimes ---------------------------------------------------------------
+h100=(--cluster h100:2x2)
+run "${h100[@]}" plan.json
+holds out '.rests_on == {model: 1} and .device == "h100"' 'a cluster by kind: times of its device model'
+jq .time_us out >weft.us
+run --text "${h100[@]}" plan.json
+grep -q 'rests on model times for 100.0 %' out
+ok $? 'the table says so'
+run --runtime megatron "${h100[@]}" plan.json
+holds out '.runtime == "megatron" and .stages[0].memory.runtime >= 2147483648' 'under Megatron: its memory too'
+jq -e --slurpfile weft weft.us '.time_us > 2 * $weft[0]' out >err
+ok $? 'a small model takes more than twice as long there: its host launches every kernel'
+run --runtime weft "${h100[@]}" plan.json
+jq -e --slurpfile weft weft.us '.time_us == $weft[0] and (has("runtime") | not)' out >err
+ok $? 'weft is no other runtime'
+run -p a.db --device a100 --cluster h100:4 plan.json
+jq .time_us out >rows.us
+run -p a.db --device a100 --cluster h100:4 --datasheets plan.json
+jq -e --slurpfile rows rows.us '.time_us == $rows[0]' out >err
+ok $? 'a profile that has all rows: the same with and without curves behind it'
+refuses 3 'there are: weft megatron torch-compile torch-eager' 'a runtime that is not shipped' -- \
+    --runtime megatorn "${h100[@]}" plan.json
+jq 'del(.ops.layernorm)' "$WEFT_ROOT/share/runtimes/megatron.json" >less.json
+refuses 3 'ops: does not know layernorm, which layer.0.ln1 needs' 'a runtime that lacks an op' -- \
+    --runtime ./less.json "${h100[@]}" plan.json
+refuses 3 'no such kind of device is shipped' 'a kind that is not shipped' -- --cluster h101:8 plan.json
+
 echo "1..$n"
 [ "$failed" -eq 0 ]

@@ -36,6 +36,11 @@ static int64_t workspace(const struct predict *p, int stage) {
         &(struct workspace_site){p->program, stage, &p->cluster, p->threads}, floors);
 }
 
+/* What another runtime needs beside the arena; 0: it is weft's. */
+static int64_t of_runtime(const struct predict *p, int stage) {
+    return p->runtime ? runtime_bytes(p->runtime, p->plan, &p->program->stages[stage]) : 0;
+}
+
 static json_t *memory_json(const struct predict *p, const struct stage_program *sp) {
     json_t *o = json_object();
     for (int c = 0; c < MEM_COUNT; c++)
@@ -43,6 +48,8 @@ static json_t *memory_json(const struct predict *p, const struct stage_program *
     set(o, "total", json_integer(sp->arena_bytes));
     set(o, "workspace", json_integer(workspace(p, sp->stage)));
     set(o, "host", json_integer(sp->host_bytes));
+    if (p->runtime)
+        set(o, "runtime", json_integer(of_runtime(p, sp->stage)));
     return o;
 }
 
@@ -90,9 +97,13 @@ static int fullest(const struct predict *p) {
     return k;
 }
 
-/* What ranks of the stage take of their devices beside the arena; 0 where nothing is reserved. */
+/* What ranks of the stage take of their devices beside the arena, as the runtime has it or,
+ * for weft's own, as the cluster reserves it; 0 where nothing is reserved. */
 static int64_t beside(const struct predict *p, int k) {
     static workspace_query *const floors[] = {cuda_workspace, NULL};
+    int64_t other = of_runtime(p, k);
+    if (other)
+        return other;
     return beside_arena(&(struct workspace_site){p->program, k, &p->cluster, p->threads},
                         floors);
 }
@@ -163,7 +174,7 @@ static void add_memory(json_t *o, const struct predict *p) {
         return;
     set(o, "memory_limit", json_integer(memory_limit(p, stage)));
     set(o, "fits", json_boolean(over <= 0));
-    if (reserve_fixed(&devices_of(p, stage)->reserve))
+    if (!p->runtime && reserve_fixed(&devices_of(p, stage)->reserve))
         set(o, "reserve", reserve_json(p, stage));
 }
 
@@ -198,6 +209,8 @@ json_t *predict_json(const struct predict *p) {
     set(o, "devices", json_integer(p->plan->devices));
     set(o, "cluster", cluster_json(&p->cluster));
     set(o, "dtype", json_string(plan_dtype_name(p->plan->dtype)));
+    if (p->runtime)
+        set(o, "runtime", json_string(p->runtime->name));
     set(o, "schedule", json_string(schedule_name(p->plan->schedule)));
     set(o, "micro_batches", json_integer(plan_micro_batches(p->plan)));
     if (p->provider)
@@ -236,6 +249,8 @@ static void print_head(const struct predict *p, FILE *f) {
     fprintf(f, "devices %d", p->plan->devices);
     if (p->provider)
         fprintf(f, " of kind %s", p->provider->device);
+    if (p->runtime)
+        fprintf(f, " under %s", p->runtime->name);
     fprintf(f, " on %lld node%s\n", (long long)nodes, nodes > 1 ? "s" : "");
     long long waves = (long long)plan_micro_batches(p->plan);
     fprintf(f, "batch   %lld in %lld micro-batch%s, %s, %s\n", (long long)p->plan->batch,
@@ -307,7 +322,7 @@ static void print_memory(const struct predict *p, FILE *f) {
     }
     int stage = -1;
     int64_t over = excess(p, &stage);
-    if (stage >= 0 && reserve_fixed(&devices_of(p, stage)->reserve))
+    if (stage >= 0 && !p->runtime && reserve_fixed(&devices_of(p, stage)->reserve))
         print_reserve(p, stage, f);
     if (stage >= 0 && over > 0)
         fprintf(f, "\nstage %d needs %s more than a device has\n", stage,

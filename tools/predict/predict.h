@@ -3,11 +3,13 @@
 #define WEFT_PREDICT_H
 
 #include "cost/estimate.h"
+#include "cost/runtime.h"
 #include "cost/simulate.h"
 
 struct predict {
     struct plan *plan;
     struct cluster cluster;
+    struct runtime *runtime;        /* whose code; NULL: weft's */
     struct cost_provider *provider; /* NULL: memory alone is asked for */
     struct program *program;
     struct cost cost;

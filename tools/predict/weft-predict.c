@@ -17,7 +17,7 @@
 #include <string.h>
 
 struct options {
-    const char *profile, *plan, *cluster, *device, *trace, *trace_ranks, *output;
+    const char *profile, *plan, *cluster, *device, *runtime, *trace, *trace_ranks, *output;
     bool text, memory, datasheets, schedule;
 };
 
@@ -42,6 +42,9 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
          "\"node:4 gpu:8\" or a file (the plan's, or one node)", &o->cluster},
         {0, "device", OPT_STR, "KIND",
          "device kind (the cluster's, or the profile's only one)", &o->device},
+        {0, "runtime", OPT_STR, "NAME",
+         "whose code runs the plan: weft (the default), megatron, ... or a file",
+         &o->runtime},
         {0, "datasheets", OPT_FLAG, NULL,
          "take what the profile lacks from the cluster's datasheets", &o->datasheets},
         {0, "memory", OPT_FLAG, NULL, "predict memory alone", &o->memory},
@@ -104,6 +107,18 @@ static int choose_provider(struct predict *p, const struct options *o, struct er
     return 0;
 }
 
+/* Times as the code takes them that runs the plan. */
+static int choose_runtime(struct predict *p, const struct options *o, struct err *err) {
+    if (!o->runtime || !strcmp(o->runtime, "weft"))
+        return 0;
+    p->runtime = runtime_read(o->runtime, err);
+    if (!p->runtime)
+        return -1;
+    if (p->provider)
+        p->provider = provider_runtime(p->runtime, p->provider);
+    return 0;
+}
+
 static void list_missing(const struct cost *c) {
     char key[160];
     for (int64_t i = 0; i < c->n_missing; i++)
@@ -147,13 +162,15 @@ static int threads_of(const struct predict *p, const struct options *o) {
 }
 
 static int predict(struct predict *p, const struct options *o, struct err *err) {
-    if (choose_cluster(p, o, err) < 0 || choose_provider(p, o, err) < 0)
+    if (choose_cluster(p, o, err) < 0 || choose_provider(p, o, err) < 0 ||
+        choose_runtime(p, o, err) < 0)
         return -1;
     p->program = program_compile(p->plan, err);
-    if (!p->program)
+    if (!p->program || (p->runtime && runtime_check(p->runtime, p->program, err) < 0))
         return -1;
     p->threads = threads_of(p, o);
     cost_init(&p->cost, p->provider, &p->cluster);
+    p->cost.whole_recompute = p->runtime && p->runtime->whole_recompute;
     return p->provider ? simulate(p, o, err) : 0;
 }
 
@@ -162,6 +179,7 @@ static void release(struct predict *p) {
     cost_release(&p->cost);
     program_destroy(p->program);
     provider_destroy(p->provider);
+    free(p->runtime);
     plan_destroy(p->plan);
 }
 

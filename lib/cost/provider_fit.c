@@ -1,0 +1,136 @@
+/* Curves through the rows of a profile as a provider: what the table lacks of an instruction of
+ * which it has other rows.
+ *
+ * A curve is fitted when the first of its questions comes, so a profile that holds all rows costs
+ * nothing. It begins with that of the cluster's device model, or with a guess on the cluster's
+ * datasheet; below as many rows as the form has parameters it says nothing without a model. */
+#include "cost/provider.h"
+
+#include "common/mem.h"
+#include "cost/device_fit.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum state { NOT_YET, FITTED, TOO_FEW };
+
+struct fitted_group {
+    struct device_fit rows;
+    struct device_model *model; /* that curves begin with: it stays as it is */
+    struct curve curves[OPCODE_COUNT][CLUSTER_DTYPES]; /* where state says FITTED */
+    bool known;                                        /* the model is one of this device */
+    /* Threads of a search ask the same provider: who finds a curve not fitted yet takes the lock. */
+    pthread_mutex_t lock;
+    atomic_int state[OPCODE_COUNT][CLUSTER_DTYPES];
+};
+
+struct fits {
+    struct cost_provider base;
+    int n;
+    struct fitted_group *groups[CLUSTER_MAX_GROUPS];
+};
+
+/* What a chip may be like of which only a datasheet is known, or nothing at all: curves make good
+ * for it. */
+static struct chip chip_of(const struct cluster_group *g) {
+    struct chip c = {.multiprocessors = cluster_kind_is_gpu(g->device) ? 100 : 1,
+                     .bandwidth = g->bandwidth > 0 ? g->bandwidth : 1e11};
+    double flops = g->flops[DTYPE_f32] > 0 ? g->flops[DTYPE_f32] : 1e12;
+    for (int t = 0; t < CLUSTER_DTYPES; t++)
+        c.flops[t] = g->flops[t] > 0 ? g->flops[t] : flops;
+    c.cache_bytes = cluster_kind_is_gpu(g->device) ? 40e6 : 1e6;
+    c.cache_bandwidth = 2 * c.bandwidth;
+    return c;
+}
+
+static struct fitted_group *group_create(const struct profile_times *t,
+                                         const struct cluster_group *g, struct err *err) {
+    struct fitted_group *out = mem_alloc(sizeof *out);
+    struct chip chip = chip_of(g);
+    pthread_mutex_init(&out->lock, NULL);
+    out->known = *g->model;
+    out->model = out->known ? device_model_read(g->model, err)
+                            : device_model_plain(profile_times_device(t), &chip);
+    if (out->model)
+        device_fit_init(&out->rows, t);
+    return out;
+}
+
+static void group_destroy(struct fitted_group *g) {
+    if (!g)
+        return;
+    device_fit_release(&g->rows);
+    device_model_destroy(g->model);
+    pthread_mutex_destroy(&g->lock);
+    free(g);
+}
+
+static enum state fit_now(struct fitted_group *g, enum opcode code, enum dtype dtype) {
+    int64_t least = g->known ? 1 : curve_least_rows(curve_form_of(code));
+    bool enough = device_fit_rows(&g->rows, code, dtype)->list.n >= least;
+    struct device_curve c;
+    if (!enough || !device_fit_op(&g->rows, g->model, code, dtype, &c))
+        return TOO_FEW;
+    g->curves[code][dtype] = c.curve;
+    return FITTED;
+}
+
+static bool fit_once(struct fitted_group *g, enum opcode code, enum dtype dtype) {
+    atomic_int *state = &g->state[code][dtype];
+    if (atomic_load_explicit(state, memory_order_acquire) == NOT_YET) {
+        pthread_mutex_lock(&g->lock);
+        if (*state == NOT_YET)
+            atomic_store_explicit(state, fit_now(g, code, dtype), memory_order_release);
+        pthread_mutex_unlock(&g->lock);
+    }
+    return *state == FITTED;
+}
+
+static struct cost_time fits_op(const struct cost_provider *p,
+                                const struct op_question *q) {
+    const struct fits *f = (const struct fits *)p;
+    struct fitted_group *g = f->groups[q->group < f->n ? q->group : 0];
+    const struct instr_key *k = q->key;
+    if ((int)k->dtype >= (int)CLUSTER_DTYPES || opcode_is_move(k->code) ||
+        !fit_once(g, k->code, k->dtype))
+        return (struct cost_time){0};
+    const struct curve *c = &g->curves[k->code][k->dtype];
+    struct curve_shape s = curve_shape(k);
+    double us = curve_us(&g->model->chip, c, &s);
+    return (struct cost_time){.us = us,
+                              .low_us = us / (1 + c->within),
+                              .high_us = us * (1 + c->within),
+                              .from = COST_FITTED};
+}
+
+static struct cost_time fits_comm(const struct cost_provider *p,
+                                  const struct comm_question *q) {
+    (void)p;
+    (void)q;
+    return (struct cost_time){0};
+}
+
+static void fits_destroy(struct cost_provider *p) {
+    struct fits *f = (struct fits *)p;
+    for (int i = 0; i < f->n; i++)
+        group_destroy(f->groups[i]);
+    free(f);
+}
+
+static const struct provider_kind fits_kind = {fits_op, fits_comm, fits_comm, fits_destroy};
+
+struct cost_provider *provider_fit(struct profile_times *const *times, int n,
+                                   const struct cluster *c, struct err *err) {
+    struct fits *f = mem_alloc(sizeof *f);
+    f->base.kind = &fits_kind;
+    for (; f->n < n; f->n++) {
+        f->groups[f->n] = group_create(times[f->n], &c->groups[f->n], err);
+        if (!f->groups[f->n]->model) {
+            group_destroy(f->groups[f->n]);
+            fits_destroy(&f->base);
+            return NULL;
+        }
+    }
+    return &f->base;
+}

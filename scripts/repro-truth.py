@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""Predictions without the hardware, beside what others measured on it (make repro-truth WEFT_DATA=...).
+
+    scripts/repro-truth.py BIN_DIR [DATA]
+
+One table per set, with the aim beside; a set that DATA lacks is left out with a line. The sets:
+steps of Megatron as Korthikanti et al. published them (arXiv 2205.05198, tables 3 and 5: these stand
+here), on which nothing was fitted; steps of vTrain, of which the half that the runtime was fitted to is
+drawn by a seed and the other half tried; all-reduces among A100; and rows of a profile that a curve was
+not fitted to, with how many of them lie within the bounds that the curve gives.
+"""
+import csv
+import json
+import lzma
+import os
+import random
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+
+SEED = 20261125
+
+# name, layers, hidden, heads, stages, chunks, batch, micro-batch, seconds with full and selective recomputation
+KORTHIKANTI = [
+    ("22B", 48, 6144, 64, 1, 1, 4, 4, 1.42, 1.10),
+    ("175B", 96, 12288, 96, 8, 3, 64, 1, 18.13, 13.75),
+    ("530B", 105, 20480, 128, 35, 3, 280, 1, 49.05, 37.83),
+    ("1T", 128, 25600, 160, 64, 1, 512, 1, 94.42, 71.49),
+]
+
+
+class Weft:
+    """The tools, by name."""
+
+    def __init__(self, bin_dir):
+        self.bin = bin_dir
+
+    def run(self, tool, args, text=None):
+        return subprocess.run([os.path.join(self.bin, "weft-" + tool), "-q", *args], input=text, check=True,
+                              capture_output=True, text=True).stdout
+
+    def step_s(self, plan_args, predict_args):
+        plan = self.run("plan", plan_args)
+        return json.loads(self.run("predict", [*predict_args, "-"], plan))["time"]
+
+
+def gpt(layers, hidden, heads, seq, vocab):
+    return ["-m", "gpt:1.3B", "--set", f"layers={layers},hidden={hidden},heads={heads},seq={seq},"
+            f"vocab={vocab},dropout=0.1,tied=1", "--dtype", "fp16"]
+
+
+def all_of(function, items):
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(function, items))
+
+
+def ranks(x):
+    order = sorted(range(len(x)), key=lambda i: x[i])
+    out = [0] * len(x)
+    for place, i in enumerate(order):
+        out[i] = place
+    return out
+
+
+def spearman(a, b):
+    a, b = ranks(a), ranks(b)
+    mean = (len(a) - 1) / 2
+    return sum((x - mean) * (y - mean) for x, y in zip(a, b)) / sum((x - mean) ** 2 for x in a)
+
+
+def line(what, figure, aim):
+    print(f"{what:<62}{figure:>24}   {aim}")
+
+
+def absent(path):
+    print(f"left out: {path} is not there")
+
+
+# ---- Megatron's published steps ------------------------------------------------------------------
+def korthikanti(weft):
+    rows = []
+    for name, layers, hidden, heads, stages, chunks, batch, micro, full, selective in KORTHIKANTI:
+        for recompute, measured in (("full", full), ("selective", selective)):
+            args = [*gpt(layers, hidden, heads, 2048, 51200), "--tp", "8", "--pp", str(stages), "-b", str(batch),
+                    "--micro-batch", str(micro), "--recompute", recompute, "--cluster", f"a100-80gb:{stages}x8"]
+            args += ["--sp"] if recompute == "selective" else []
+            args += ["--schedule", "interleaved", "--chunks", str(chunks)] if chunks > 1 else []
+            rows.append((f"{name} {recompute}", measured, args))
+    times = all_of(lambda r: weft.step_s(r[2], ["--runtime", "megatron"]), rows)
+    print("Steps of Megatron-LM on A100 (Korthikanti et al. 2022): seconds measured, predicted, off")
+    for (name, measured, _), t in zip(rows, times):
+        line(name, f"{measured:.2f} {t:.2f} {100 * (t / measured - 1):+.1f} %", "within 8 %")
+
+
+# ---- vTrain --------------------------------------------------------------------------------------
+def vtrain_step(weft, r):
+    tp, dp, pp = int(r["tp"]), int(r["dp"]), int(r["pp"])
+    vocab = -(-50257 // (128 * tp)) * 128 * tp
+    args = [*gpt(r["layers"], r["hidden"], r["heads"], r["seq"], vocab), "--reduce", "fp16", "--tp", str(tp),
+            "--dp", str(dp), "--pp", str(pp), "-b", r["batch"], "--micro-batch",
+            str(int(r["micro_batch_of_a_replica"]) * dp), "--recompute", "full"]
+    gpus = int(r["gpus"])
+    cluster = f"a100-40gb:{gpus}" if gpus <= 8 else f"a100-80gb:{gpus // 8}x8"
+    return 1e3 * weft.step_s([*args, "--cluster", cluster], ["--runtime", "megatron"])
+
+
+def compare(name, rows, times, aim):
+    off = sorted(abs(t / float(r["step_ms"]) - 1) for r, t in zip(rows, times))
+    order = spearman([float(r["step_ms"]) for r in rows], times)
+    line(f"{name}: {len(rows)} rows, median and nine of ten off, Spearman",
+         f"{100 * statistics.median(off):.1f} % {100 * off[len(off) * 9 // 10]:.1f} % {order:.3f}", aim)
+
+
+def vtrain(weft, path):
+    with open(path, encoding="ascii") as f:
+        rows = list(csv.DictReader(f))
+    random.Random(SEED).shuffle(rows)
+    half = len(rows) // 2
+    times = all_of(lambda r: vtrain_step(weft, r), rows)
+    print("\nSteps of Megatron-DeepSpeed on A100 (vTrain, MICRO 2024; profiled there: 8.4 %)")
+    compare("fitted to (host, message, collective, loss)", rows[:half], times[:half], "")
+    compare("the other half", rows[half:], times[half:], "median 7 %, Spearman 0.97")
+
+
+# ---- collectives ---------------------------------------------------------------------------------
+def all_reduces(path, model):
+    """By the form of link_curve.c, on one node: a ring, or a tree."""
+    with open(model, encoding="ascii") as f:
+        doc = json.load(f)
+    link, bandwidth = doc["links"]["node"], doc["node"]["links"][0]["bandwidth"] * 1e-6
+    off = []
+    with open(path, encoding="ascii") as f:
+        for r in csv.DictReader(f):
+            g, size, measured = int(r["gpus"]), int(r["bytes"]), float(r["all_reduce_us"])
+            moved = 2 * (g - 1) / g * size / (link["reached"] * bandwidth)
+            ring = link["launch_us"] + (g - 1) * link["round_us"] + moved
+            up_down = 2 * (g - 1).bit_length() * link["round_us"]
+            tree = link["launch_us"] + up_down + 2 * size / (0.85 * link["reached"] * bandwidth)
+            off.append(abs(min(ring, tree) / measured - 1))
+    print("\nAll-reduces among 2 to 8 A100 of one node (vTrain)")
+    off.sort()
+    line(f"{len(off)} rows, mean and nine of ten off",
+         f"{100 * statistics.mean(off):.1f} % {100 * off[len(off) * 9 // 10]:.1f} %", "")
+
+
+# ---- profiles ------------------------------------------------------------------------------------
+def unpack(packed, work):
+    path = os.path.join(work, os.path.basename(packed)[:-3])
+    with lzma.open(packed) as f, open(path, "wb") as out:
+        out.write(f.read())
+    return path
+
+
+def halves(database, work):
+    """Two profiles, of every second row each; by a hash, so that a shape falls to either by chance."""
+    paths = []
+    for side in (0, 1):
+        path = os.path.join(work, f"half{side}-{os.path.basename(database)}")
+        with open(database, "rb") as f, open(path, "wb") as out:
+            out.write(f.read())
+        db = sqlite3.connect(path)
+        keys = db.execute("SELECT device, instr, shape, dtype FROM op ORDER BY 2, 3, 4").fetchall()
+        random.Random(SEED).shuffle(keys)
+        db.executemany("DELETE FROM op WHERE device=? AND instr=? AND shape=? AND dtype=?", keys[side::2])
+        db.commit()
+        db.close()
+        paths.append(path)
+    return paths
+
+
+def table(weft, database, like):
+    """instruction -> rows, median, what four of five keep to, in percent: of rows not fitted to."""
+    out = {}
+    for words in map(str.split, weft.run("profile-fit", ["-p", database, "--like", like, "--text"]).splitlines()[1:]):
+        out[words[0]] = (int(words[1]), float(words[2]), float(words[3]))
+    return out
+
+
+def covered(weft, database, like, work):
+    """Rows of one half within the bounds of curves fitted to the other: of how many, how many."""
+    parts = halves(database, work)
+    inside = rows = 0
+    for mine, other in (parts, parts[::-1]):
+        found = json.loads(weft.run("profile-fit", ["-p", mine, "--like", like, "--check", other]))
+        inside, rows = inside + found["inside"], rows + found["rows"]
+    return inside, rows
+
+
+def profile(weft, kind, packed, like, work):
+    database = unpack(packed, work)
+    print(f"\nRows of the {kind}'s profile that curves were not fitted to, beginning with {like}")
+    off = table(weft, database, like)
+    for op in ("linear.bf16", "linear_dx.bf16", "linear_dw.bf16", "attention.bf16", "attention_bwd.bf16", "adamw"):
+        if op in off:
+            n, median, most = off[op]
+            line(f"{op}: {n} rows, median and four of five off", f"{median:.1f} % {most:.1f} %", "median 8 %")
+    inside, rows = covered(weft, database, like, work)
+    line(f"{rows} rows: within the bounds that the curves give", f"{100 * inside / rows:.1f} %", "80 %")
+
+
+def main():
+    weft = Weft(sys.argv[1])
+    data = sys.argv[2] if len(sys.argv) > 2 else ""
+    devices = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "share", "devices")
+    korthikanti(weft)
+    with tempfile.TemporaryDirectory() as work:
+        sets = [
+            ("steps/vtrain-a100-h1024.csv", lambda p: vtrain(weft, p)),
+            ("steps/vtrain-a100-allreduce.csv",
+             lambda p: all_reduces(p, os.path.join(devices, "a100-40gb.json"))),
+            ("gpu/h100.db.xz", lambda p: profile(weft, "H100", p, "h200", work)),
+            ("gpu/h200.db.xz", lambda p: profile(weft, "H200", p, "h100", work)),
+        ]
+        for name, judge in sets:
+            path = os.path.join(data, name)
+            if data and os.path.exists(path):
+                judge(path)
+            else:
+                absent(path if data else f"WEFT_DATA/{name}")
+
+
+if __name__ == "__main__":
+    main()
