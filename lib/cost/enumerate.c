@@ -16,7 +16,6 @@
 #include <string.h>
 
 enum {
-    SMALLEST_ELEMS = 256,  /* below it is all latency */
     LARGEST_INNER = 16384, /* longer runs stream like one */
     SMALLEST_INNER = 4,
 };
@@ -289,7 +288,7 @@ static int64_t widen_params(struct collector *c, const struct model *m) {
 static void add_sizes(struct collector *c, enum opcode code, enum dtype dtype,
                       int64_t inner) {
     int64_t lo = c->elems[code][dtype].lo,
-            x = inner > SMALLEST_ELEMS ? inner : SMALLEST_ELEMS;
+            x = inner > PROFILE_LATENCY_ELEMS ? inner : PROFILE_LATENCY_ELEMS;
     while (2 * x <= lo)
         x *= 2;
     for (;; x *= 2) {
@@ -377,7 +376,7 @@ void enumerate_program(const struct program *g, const struct cluster *cluster,
         }
         collect(&c, &k->instr);
         if (opcode_key(k->instr.code) == KEY_CURVE)
-            widen(&c.elems[k->instr.code][k->instr.dtype], SMALLEST_ELEMS);
+            widen(&c.elems[k->instr.code][k->instr.dtype], PROFILE_LATENCY_ELEMS);
     }
     cost_release(&cost);
     for (int k = 0; k < g->plan->n_stages; k++)

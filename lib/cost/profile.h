@@ -99,12 +99,17 @@ const char *profile_times_device(const struct profile_times *t);
 const char *profile_times_roofline(const struct profile_times *t);
 const char *profile_times_links(const struct profile_times *t);
 
+/* An instruction over so many elements takes its latency; fewer take as long. */
+enum { PROFILE_LATENCY_ELEMS = 256 };
+
 /* A time of the table. Between two sizes, the wider spread; computed when one of them is. */
 struct profile_time {
     double us; /* median; -1 = the profile has no such row */
     double spread;
     bool computed; /* from a roofline, not measured */
-    bool below;    /* of the smallest size that there is, which is more than twice the one asked for */
+    /* of the smallest size that there is, which is more than twice the one asked for and
+     * takes more than latency */
+    bool below;
 };
 /* Of an instruction. Rows of curve instructions (instr.def) are interpolated between measured
  * sizes of the first number; of a second one, the nearest that was measured counts. */

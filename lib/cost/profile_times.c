@@ -147,7 +147,7 @@ static struct profile_time series_at(const struct points *ps, const struct serie
     const struct point *p = &ps->list.p[s->first];
     if (x <= p[0].x) {
         struct profile_time t = p[0].time;
-        t.below = x < p[0].x / 2;
+        t.below = x < p[0].x / 2 && p[0].x > PROFILE_LATENCY_ELEMS;
         return t;
     }
     if (x > p[s->n - 1].x)

@@ -59,7 +59,7 @@ ok $? "a run keeps its identity: $(index 12 .run)"
 
 run --resume ck
 stepped '[]' 'a run that is done does nothing'
-says 'do: 12.*12'
+says 'nothing to do: 12.*12'
 run --resume ck -n 15
 stepped '[13,14,15]' 'more steps than were meant'
 is "$(jq -sc 'map(.lr) | unique' out)" '[0.002]' 'the learning rate goes on where it was'
@@ -179,7 +179,7 @@ run -n 6 --lr 1e30 --warmup 2 --save diverged --save-every 1
 jq -se 'length == 6 and (.[0].skipped | not) and
     all(.[2:][]; .skipped and .loss == null and .lr != null)' out >/dev/null
 ok $? 'a run that diverges skips steps'
-says '[23]:.*loss.*finite:'
+says 'step [23]:.*loss.*finite:'
 is "$status $(finite diverged)" '0 0' 'and saves only numbers'
 first=$(jq -s 'map(select(.skipped | not).step) | max' out)
 [ -e "diverged/step-$(printf %08d "$first")" ]
@@ -206,7 +206,7 @@ jq '.dtype = "bf16"' big.json >big16.json
 cores=$(nproc)
 [ "$cores" -gt 4 ] && cores=4
 threads 1 big.json -v -n 1 --save large
-says '1:.*[0-9.]*.*[0-9.]* GB.*0'
+says 'step 1:.* [0-9.]* s.* [0-9.]* GB.*rank 0'
 for plan in big.json big16.json; do
     threads 1 $plan -n 2 --resume large
     bits out >one.bits

@@ -190,8 +190,7 @@ int main(void) {
            claims[k].name, 100 * t[k].mean, 100 * t[k].worst, t[k].missed);
         ok(!t[k].too_large && !t[k].unlike,
            "it fits, is complete, and the same for a seed");
-        ok(t[k].other_seeds > 0, "another seed looks elsewhere in %d",
-           t[k].other_seeds);
+        ok(t[k].other_seeds > 0, "another seed looks elsewhere in %d", t[k].other_seeds);
     }
     return done_testing();
 }

@@ -46,13 +46,16 @@ static struct gpu_memory memory_of(const struct program *g, int rank) {
 static int judge(const struct gpu_memory *m, int64_t ranks, struct err *err) {
     int64_t own = ranks * (m->arena + m->workspace);
     int64_t beside = m->libraries + ranks * m->nccl;
-    if (own > m->left)
-        return err_system(
-            err,
-            "out of memory: %.3f GB are planned for %lld rank%s of a GPU, and "
-            "%.3f of its %.3f GB are free",
-            1e-9 * (double)own, (long long)ranks, ranks > 1 ? "s" : "",
-            1e-9 * (double)m->left, 1e-9 * (double)m->total);
+    if (own > m->left) {
+        err_system(err,
+                   "out of memory: %.3f GB are planned for %lld rank%s of a GPU, and "
+                   "%.3f of its %.3f GB are free",
+                   1e-9 * (double)own, (long long)ranks, ranks > 1 ? "s" : "",
+                   1e-9 * (double)m->left, 1e-9 * (double)m->total);
+        err_hint(err, "weft-predict says what a plan takes; ranks that share a GPU share "
+                      "its memory");
+        return -1;
+    }
     if (own + beside > m->left)
         note("weft-run: %.3f GB are planned and %.3f GB reserved for libraries and NCCL, "
              "and %.3f of the GPU's %.3f GB are free: this may not be enough",

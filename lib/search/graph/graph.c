@@ -365,8 +365,9 @@ static const struct load *edge_load(struct graph *g, const struct setting *st,
     for (int64_t i = 0; i < mb->groups.n; i++) {
         struct group *group = &mb->groups.p[i];
         group->most = group->m < MOST_ALIKE ? group->m : MOST_ALIKE;
-        many = group->m > MOST_ALIKE ? memo_mix(many, (uint64_t)group->m << 32 | (uint64_t)i)
-                                     : many;
+        many = group->m > MOST_ALIKE
+                   ? memo_mix(many, (uint64_t)group->m << 32 | (uint64_t)i)
+                   : many;
     }
     const struct load *base = joint_load(g, st, mb, layouts);
     if (!many)
