@@ -3,7 +3,8 @@
  * is 16 MiB and 8 for each thread. A convolution holds its weights padded to whole
  * vectors; for their gradient threads may hold sums of their own, while those are smaller
  * than what they are sums of; and with strides each gathers the places that it needs
- * (tests/unit/device-conv.c compares). In bf16 each also turns samples' maps, and sums in floats.
+ * (tests/unit/device-conv.c compares). Of fewer channels than a vector of AVX2 has, and
+ * without AVX-512, it makes a product of a sample's patches, which it copies first. In bf16 each also turns samples' maps, and sums in floats.
  * The product of bf16 took at most 13 MB for each of 1 to 4 threads, over 500 shapes in all
  * transpositions, with AVX512_BF16, and 2.5 MB with AMX. */
 #include "device/cpu_workspace.h"
@@ -17,15 +18,18 @@ static int64_t min64(int64_t a, int64_t b) {
 
 int64_t cpu_workspace_convolution(const struct conv2d_n *n, enum dtype dtype, int threads) {
     enum {
-        VECTOR = 16,
-        OWN = 64 << 10
-    }; /* floats; bytes for each thread, whatever it does */
+        VECTOR = 16,   /* floats, of AVX-512 */
+        SHORT = 8,     /* of AVX2 */
+        OWN = 64 << 10 /* bytes for each thread, whatever it does */
+    };
     int64_t cin = (n->cin + VECTOR - 1) / VECTOR * VECTOR;
     int64_t cout = (n->cout + VECTOR - 1) / VECTOR * VECTOR;
     int64_t weights = n->kh * n->kw * cin * cout, gathered = cin * n->oh * n->ow;
     int64_t sample = n->ih * n->iw * cin + n->oh * n->ow * cout;
     int64_t elems = weights + min64((threads - 1) * weights, n->batch * sample) +
                     (n->stride > 1 ? threads * gathered : 0);
+    if (n->cin < SHORT)
+        elems += n->oh * n->ow * n->kh * n->kw * n->cin;
     if (dtype == DTYPE_bf16)
         elems += weights + 3 * threads * sample;
     return elems * dtype_size(DTYPE_f32) + (int64_t)threads * OWN;

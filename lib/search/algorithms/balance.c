@@ -9,7 +9,7 @@
  * prefix sums, so that a thousand layers cost little more than ten.
  *
  * Stages end at cuts, where the fewest elements pass (space/cuts.c); a stage that reaches
- * none ends at an op. Its time counts what it takes from its neighbours. */
+ * none ends at an op, and all may if nothing fits otherwise. Its time counts what it takes from its neighbours. */
 #include "search/algorithms/gallop.h"
 #include "search/algorithms/improve.h"
 
@@ -42,6 +42,7 @@ struct filler {
     struct fill *fills;
     struct long_lived *fars; /* [stages], or NULL */
     double longest;
+    bool fine; /* stages may end at any op */
 };
 
 static double time_of(const struct filler *f, const struct load *l) {
@@ -206,6 +207,8 @@ static bool reaches_cut(void *ctx, int cut) {
  * `most`, and `first` if not even one op fits. */
 static int last_reached(struct reach *r, int most, int guess) {
     const struct space *sp = r->f->ev->space;
+    if (r->f->fine)
+        return gallop(r->first, most + 1, guess, reaches_op, r);
     int before = sp->cut_before[r->first], next = sp->cuts[before + 1];
     int cut = gallop(before, sp->cut_before[most] + 1,
                      sp->cut_before[guess < most ? guess : most], reaches_cut, r);
@@ -218,7 +221,7 @@ static int last_reached(struct reach *r, int most, int guess) {
 static int end_before(const struct reach *r, int end) {
     const struct space *sp = r->f->ev->space;
     int cut = sp->cuts[sp->cut_before[end - 1]];
-    return cut > r->first ? cut : end - 1;
+    return cut > r->first && !r->f->fine ? cut : end - 1;
 }
 
 /* From the end that was reached without the price of what passes there back to one that has time
@@ -399,6 +402,10 @@ bool search_balance(struct search *s, struct candidate *c) {
     struct bounds b = {0};
     prepare(&f);
     bool found = find_any(&f, &b);
+    if (!found) {
+        f.fine = true;
+        found = find_any(&f, &b);
+    }
     if (found)
         find_least(&f, &b);
     for (int k = 0; f.fars && k < c->n_stages; k++)
