@@ -101,9 +101,15 @@ static struct evaluation evaluate_once(struct evaluate *ev, const struct candida
     space_name_axes(ev->space, plan);
     bool legal = plan_check(plan, NULL) == 0; /* also numbers the plan's ranks */
     if (!*slot) {
-        struct evaluation *v = *slot = mem_alloc(sizeof *v);
         struct program *g = legal ? program_compile(plan, NULL) : NULL;
+        if (interrupted() && ev->any_good) { /* there is a plan to hand out */
+            program_destroy(g);
+            plan_destroy(plan);
+            return (struct evaluation){0};
+        }
+        struct evaluation *v = *slot = mem_alloc(sizeof *v);
         *v = evaluate_program(ev, g);
+        ev->any_good |= v->good;
         program_destroy(g);
         note_verbose("finalist: compiled %.1f MiB, simulated %.3f ms%s",
                      (double)v->max_bytes / (1 << 20), v->time_us / 1e3,
