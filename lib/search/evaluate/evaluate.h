@@ -78,7 +78,7 @@ struct evaluate {
     struct graph graph; /* costs of strategies, compiled when they are first asked for */
     /* Memos: prefix sums, scores of stages, micro-batches in flight, evaluations. */
     struct memo prefixes, sums, in_flight, evaluations;
-    bool any_good; /* of what was evaluated so far */
+    bool any_good;               /* of what was evaluated so far */
     struct memo recomputes;      /* loads of the graph (recompute.c) */
     ARR(struct passing) passing; /* of the candidate being scored (score_impl.h) */
     int64_t prefix_bytes;
