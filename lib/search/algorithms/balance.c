@@ -9,7 +9,8 @@
  * prefix sums, so that a thousand layers cost little more than ten.
  *
  * Stages end at cuts, where the fewest elements pass (space/cuts.c); a stage that reaches
- * none ends at an op, and all may if nothing fits otherwise. Its time counts what it takes from its neighbours. */
+ * none ends at an op, and all may if nothing fits otherwise. The time of a stage counts
+ * what it takes from its neighbours. */
 #include "search/algorithms/gallop.h"
 #include "search/algorithms/improve.h"
 
