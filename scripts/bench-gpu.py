@@ -170,6 +170,26 @@ def torch_compiled(model):
     return model
 
 
+def print_training(model, opt, forward):
+    """Trains some steps; the first five warm up. Prints time and memory of a step, losses and parameters."""
+    import torch
+    times, losses = [], []
+    for _ in range(STEPS + 5):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        with torch.autocast(DEVICE, torch.bfloat16):
+            loss = forward()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        opt.step()
+        opt.zero_grad(set_to_none=True)
+        losses.append(loss.item())
+        torch.cuda.synchronize()
+        times.append(1e3 * (time.perf_counter() - start))
+    print(json.dumps({"step_ms": median(times[5:]), "bytes": torch.cuda.max_memory_allocated(), "losses": losses,
+                      "parameters": sum(p.numel() for p in model.parameters())}))
+
+
 def torch_train(name):
     """Milliseconds of a step and bytes, on stdout."""
     import torch
@@ -182,21 +202,7 @@ def torch_train(name):
     compiled = torch_compiled(model)
     ids = torch.randint(0, s["vocab"], (batch, s["seq"] + 1), device=DEVICE)
     x, y, places = ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), torch.arange(s["seq"], device=DEVICE)
-    times, losses = [], []
-    for _ in range(STEPS + 5):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        with torch.autocast(DEVICE, torch.bfloat16):
-            loss = compiled(x, y, places)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        opt.step()
-        opt.zero_grad(set_to_none=True)
-        losses.append(loss.item())
-        torch.cuda.synchronize()
-        times.append(1e3 * (time.perf_counter() - start))
-    print(json.dumps({"step_ms": median(times[5:]), "bytes": torch.cuda.max_memory_allocated(), "losses": losses,
-                      "parameters": sum(p.numel() for p in model.parameters())}))
+    print_training(model, opt, lambda: compiled(x, y, places))
 
 
 def weights_of(case, few, device):
@@ -232,21 +238,8 @@ def torch_family(name, few):
     opt = side.optimizer_of("adamw", model.weights)
     with torch.device(DEVICE):
         inputs, targets = side.batch_of(family, case, batch)
-    compiled, times, losses = torch.compile(model), [], []
-    for _ in range(STEPS + 5):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        with torch.autocast(DEVICE, torch.bfloat16):
-            loss = compiled(inputs, targets)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        opt.step()
-        opt.zero_grad(set_to_none=True)
-        losses.append(loss.item())
-        torch.cuda.synchronize()
-        times.append(1e3 * (time.perf_counter() - start))
-    print(json.dumps({"step_ms": median(times[5:]), "bytes": torch.cuda.max_memory_allocated(), "losses": losses,
-                      "parameters": sum(p.numel() for p in model.parameters())}))
+    compiled = torch.compile(model)
+    print_training(model, opt, lambda: compiled(inputs, targets))
 
 
 def torch_peak():
