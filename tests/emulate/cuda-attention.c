@@ -389,9 +389,10 @@ static const struct form forms[] = {
     {1, 1, 1, 1, 1, 2, 64, .causal = true, .first = 1, .parts = 1},
 };
 
-/* Watched, one of each sort, unless there is time for all. */
+/* Watched or under sanitizers, one of each sort, unless there is time for all. */
 static bool tried(size_t form, enum dtype dtype) {
-    return !emu_watched() || getenv("WEFT_LONG") || (form % 5 == 3 && dtype != DTYPE_f16);
+    return !(emu_watched() || SANITIZED) || getenv("WEFT_LONG") ||
+           (form % 5 == 3 && dtype != DTYPE_f16);
 }
 
 /* All forms, or the one that is named. */
