@@ -75,7 +75,7 @@ NVCC_FLAGS := -std=c++17 -O3 --compress-mode=size -Ilib $(CUDA_CFLAGS) -Xcompile
 FLOORS := common solve data checkpoint model plan program cost search aceso device comm exec cuda nccl
 # Rooms of a large floor have an order too, and in these floors the files: none calls one that calls it.
 # scripts/lint.sh checks both.
-ACYCLIC := common solve data checkpoint program aceso comm
+ACYCLIC := common solve data checkpoint program cost aceso search comm
 ROOMS_search := budget graph space evaluate pool bound algorithms run
 # Without CUDA the floor of GPUs has what says so, and the names of GPUs; without cuDNN weft's own kernels
 # convolve, without NCCL the hosts carry what is between GPUs.

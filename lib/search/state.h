@@ -25,6 +25,12 @@
 #include "search/space/layouts.h"
 #include "search/space/space.h"
 
+/* A candidate and its score. */
+struct option {
+    struct candidate c;
+    struct score score;
+};
+
 struct search {
     struct budget budget;
     struct space space;
@@ -44,5 +50,8 @@ void search_begin(struct search *s, const struct search_problem *p);
 void search_end(struct search *s);
 void search_forget_starts(struct search *s);
 void search_mark_complete(struct search *s, double space_size);
+
+/* May another search begin? Not if the budget is used up or the user interrupted. */
+bool search_in_time(const struct search_problem *p);
 
 #endif

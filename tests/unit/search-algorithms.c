@@ -338,7 +338,8 @@ static void list_layouts(struct search *s, struct candidate *c, struct layout *a
         return;
     }
     const struct op_space *space = &g->whole->ops[op].space;
-    int next = space_next_distinct(&s->space, 0, op), node = g->x.node_of[g->x.of[op]];
+    int next = structure_next_distinct(&s->space.blocks.s, 0, op),
+        node = g->x.node_of[g->x.of[op]];
     for (int d = PLACE_NONE; d < space->n; d++) {
         if (d >= 0 && space->role[d] == ROLE_whole)
             continue;

@@ -37,14 +37,14 @@ static int prove(struct search *s, struct err *err) {
 /* Members that share a lane run in this order. */
 static const struct member {
     int round, lane;
-    const char *name; /* in the table of algorithms, whose function runs if `run` is NULL */
-    search_algorithm *run; /* a member that is no algorithm by itself */
-    int64_t most_stages;   /* stages that it may score; 0 = its own limit */
+    const char *name;
+    search_algorithm *run;
+    int64_t most_stages; /* stages that it may score; 0 = its own limit */
 } members[] = {
-    {0, 0, "hops", NULL, 0},
+    {0, 0, "hops", search_hops, 0},
     {0, 1, "bound", prove, 0},
-    {1, 0, "gradient", NULL, 0},
-    {1, 0, "mcmc", NULL, 40000},
+    {1, 0, "gradient", search_gradient, 0},
+    {1, 0, "mcmc", search_mcmc, 40000},
 };
 enum { MEMBERS = sizeof members / sizeof *members };
 
@@ -139,7 +139,7 @@ static void run_lane(const struct portfolio *f, int lane) {
             continue;
         s->pool.member = m->name;
         s->budget.share = m->most_stages;
-        (m->run ? m->run : algorithm_find(m->name)->run)(s, NULL);
+        m->run(s, NULL);
     }
     s->pool.member = NULL;
     s->budget.share = 0;
@@ -233,7 +233,7 @@ static bool branch_and_bound(struct search *s) {
         return false;
     s->pool.member = tiny ? "ilp" : "dp";
     s->budget.share = MOST_BRANCHES;
-    algorithm_find(s->pool.member)->run(s, NULL);
+    (tiny ? search_ilp : search_dp)(s, NULL);
     s->budget.share = 0;
     s->pool.member = NULL;
     s->eval.exact = s->pool.proven;

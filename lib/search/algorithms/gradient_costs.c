@@ -13,6 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+int gradient_unit_of_repeat(const struct repeat *r) {
+    return r->first + (r->count > 2 ? r->period : 0);
+}
+
 /* Ops of an edge that are considered in pairs. An edge has rarely more ops with a
  * choice; the costs of further ones are missing from the relaxation, but the score of
  * the rounded plan has them. */

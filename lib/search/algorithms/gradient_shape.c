@@ -7,10 +7,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-int gradient_unit_of_repeat(const struct repeat *r) {
-    return r->first + (r->count > 2 ? r->period : 0);
-}
-
 /* Takes every place where a unit may begin or, where there are too many, every second,
  * third, ... of them. */
 static void find_units(const struct space *sp, struct gradient_shape *g) {

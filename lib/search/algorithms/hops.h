@@ -6,11 +6,6 @@
 
 enum { WIDTH = 4 }; /* plans followed at each hop */
 
-struct option {
-    struct candidate c;
-    struct score score;
-};
-
 /* The best options of the plan that is being expanded, best first. */
 struct options {
     int n;

@@ -287,7 +287,7 @@ static void change_layouts(struct hops *hp, const struct candidate *c, int k) {
     const struct blocks *g = &hp->s->space.blocks;
     bool *seen = mem_array((size_t)g->x.n_nodes, sizeof *seen);
     for (int i = c->stages[k].first; i < c->stages[k].end;
-         i = space_next_distinct(&hp->s->space, c->stages[k].first, i)) {
+         i = structure_next_distinct(&hp->s->space.blocks.s, c->stages[k].first, i)) {
         int node = g->x.node_of[g->x.of[i]];
         if (!seen[node])
             change_layout(hp, c, k, i);

@@ -333,14 +333,6 @@ static void keep_starts(struct search *s, const struct option *starts, int64_t n
     }
 }
 
-void search_forget_starts(struct search *s) {
-    for (int64_t i = 0; i < s->n_starts; i++)
-        candidate_release(&s->starts[i].c);
-    free(s->starts);
-    s->starts = NULL;
-    s->n_starts = 0;
-}
-
 static struct option *copy_starts(const struct search *s, int64_t *n) {
     struct option *starts = mem_array((size_t)s->n_starts + 1, sizeof *starts);
     *n = s->n_starts;

@@ -117,6 +117,10 @@ struct load eval_recompute(struct evaluate *ev, const struct prefix *t,
 void eval_takes(struct evaluate *ev, const struct prefix *t, int op, bool inter_node,
                 double *in_us, double *out_us);
 
+/* Sets, by group of the cluster, how long one of its devices would take for the whole
+ * step if it had the memory; 0 = not known (alone.c). */
+void eval_alone(struct evaluate *ev, double alone_us[CLUSTER_MAX_GROUPS]);
+
 /* ---- evaluations ------------------------------------------------------------------------- */
 
 /* The result of compiling and simulating a candidate; it does not depend on when that

@@ -212,3 +212,32 @@ void eval_add_messages(struct evaluate *ev, struct work *w) {
     for (int k = 1; k < w->n; k++)
         share_time(ev, w, k);
 }
+
+/* ---- messages at a cut that is not made yet ---------------------------------------------- */
+
+/* The time of a message between the stage's devices and as many in front of or behind
+ * them; inter_node: on another node. */
+static double take_us(struct evaluate *ev, const struct prefix *t, double elems,
+                      bool inter_node) {
+    int n = t->st.devices, left = ev->space->p.devices - n, to = n < left ? n : left;
+    int64_t bytes = (int64_t)(elems * (double)dtype_size(ev->space->p.dtype));
+    while (inter_node && left > 0 && to + n < ev->space->p.devices &&
+           cluster_node_of(&ev->space->p.cluster, to) ==
+               cluster_node_of(&ev->space->p.cluster, to - 1))
+        to++;
+    int from = to - n > 0 ? to - n : 0;
+    return left > 0 ? cost_message_us(&ev->cost, inter_node ? from : 0, to, n, bytes) : 0;
+}
+
+void eval_takes(struct evaluate *ev, const struct prefix *t, int op, bool inter_node,
+                double *in_us, double *out_us) {
+    const struct crossing *x = &ev->space->crossings[op];
+    for (int i = 0; i < x->n; i++) {
+        const struct edge *e = &ev->space->blocks.s.edges[x->edges[i]];
+        int reader = edge_reader_from(e, op);
+        if (e->tensor < 0 || reader == e->n)
+            continue;
+        *in_us += take_us(ev, t, prefix_shard(ev->space, t, e, reader).want, inter_node);
+        *out_us += take_us(ev, t, prefix_shard(ev->space, t, e, -1).want, inter_node);
+    }
+}

@@ -242,7 +242,8 @@ static uint64_t stage_identity(const struct space *sp, const struct search_stage
     const struct blocks *g = &sp->blocks;
     uint64_t h = memo_mix(memo_mix(1, (uint64_t)st->first << 32 | (uint64_t)st->end),
                           (uint64_t)st->devices << 2 | (uint64_t)search_zero_of(st));
-    for (int i = st->first; i < st->end; i = space_next_distinct(sp, st->first, i)) {
+    for (int i = st->first; i < st->end;
+         i = structure_next_distinct(&sp->blocks.s, st->first, i)) {
         uint64_t word = 0;
         memcpy(&word, &st->layouts[g->x.node_of[g->x.of[i]]], sizeof *st->layouts);
         h = memo_mix(h, word);

@@ -69,7 +69,7 @@ static double list_nodes(struct choices *c, const struct search_stage *st,
     double strategies = 1;
     c->ops.n = c->layouts.n = c->first.n = 0;
     for (int i = st->first; i < st->end && strategies > 0 && strategies <= c->most;
-         i = space_next_distinct(c->ev->space, st->first, i)) {
+         i = structure_next_distinct(&c->ev->space->blocks.s, st->first, i)) {
         int op = g->x.of[i], k = 0;
         while (k < c->ops.n && g->x.node_of[c->ops.p[k]] != g->x.node_of[op])
             k++;

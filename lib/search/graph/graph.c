@@ -204,19 +204,29 @@ struct setting graph_without_zero(const struct setting *st) {
     return plain;
 }
 
+/* The load that is kept under this key; NULL if none is. */
+static const struct load *kept_load(struct graph *g, uint64_t key) {
+    return *memo_slot(&g->loads, key);
+}
+
+static const struct load *keep_load(struct graph *g, uint64_t key, const struct load *l) {
+    struct load *kept = arena_alloc(&g->arena, sizeof *kept);
+    *kept = *l;
+    *memo_slot(&g->loads, key) = kept;
+    return kept;
+}
+
 const struct load *graph_node(struct graph *g, const struct setting *st, int op,
                               const struct layout *layouts) {
     struct setting plain = graph_without_zero(st);
     const struct setting *as = g->b->x.model->ops[op].n_param ? st : &plain;
     uint64_t key = memo_mix(graph_setting_hash(as, g->b->xs.alike[op]),
                             layout_word(&layouts[g->b->x.node_of[op]]));
-    void **slot = memo_slot(&g->loads, key);
-    if (!*slot) {
-        struct load *l = arena_alloc(&g->arena, sizeof *l);
-        *l = compile_window(g, as, &(struct window){1, &op, layouts, NULL});
-        *slot = l;
-    }
-    return *slot;
+    const struct load *kept = kept_load(g, key);
+    if (kept)
+        return kept;
+    struct load l = compile_window(g, as, &(struct window){1, &op, layouts, NULL});
+    return keep_load(g, key, &l);
 }
 
 /* ---- edges ----------------------------------------------------------------------------- */
@@ -332,14 +342,11 @@ static uint64_t members_hash(const struct blocks *g, const struct members *mb,
 static const struct load *joint_load(struct graph *g, const struct setting *st,
                                      struct members *mb, const struct layout *layouts) {
     uint64_t key = members_hash(g->b, mb, layouts, graph_setting_hash(st, 7));
-    void **slot = memo_slot(&g->loads, key);
-    if (*slot)
-        return *slot;
-    struct load *l = arena_alloc(&g->arena, sizeof *l);
-    *l = compile_joint(g, st, mb, layouts);
-    /* Compiling the members may have moved the table, so the entry is looked up again. */
-    *memo_slot(&g->loads, key) = l;
-    return l;
+    const struct load *kept = kept_load(g, key);
+    if (kept)
+        return kept;
+    struct load l = compile_joint(g, st, mb, layouts);
+    return keep_load(g, key, &l);
 }
 
 /* With more than three readers of a kind, each further one adds as much as the third. */
@@ -373,13 +380,11 @@ static const struct load *edge_load(struct graph *g, const struct setting *st,
     if (!many)
         return base;
     uint64_t key = memo_mix(many, (uint64_t)(uintptr_t)base);
-    void **slot = memo_slot(&g->loads, key);
-    if (*slot)
-        return *slot;
-    struct load *l = arena_alloc(&g->arena, sizeof *l);
-    *l = many_load(g, st, mb, base, layouts);
-    *memo_slot(&g->loads, key) = l;
-    return l;
+    const struct load *kept = kept_load(g, key);
+    if (kept)
+        return kept;
+    struct load l = many_load(g, st, mb, base, layouts);
+    return keep_load(g, key, &l);
 }
 
 const struct load *graph_edge(struct graph *g, const struct setting *st,
@@ -416,20 +421,18 @@ const struct load *graph_recompute(struct graph *g, const struct setting *st, in
         int node = g->b->x.node_of[i];
         key = memo_mix(memo_mix(key, layout_word(&layouts[node])), recompute[node]);
     }
-    void **slot = memo_slot(&g->loads, key);
-    if (*slot)
-        return *slot;
-    struct load *l = arena_alloc(&g->arena, sizeof *l);
+    const struct load *kept = kept_load(g, key);
+    if (kept)
+        return kept;
     int *ops = mem_array((size_t)(end - first), sizeof *ops);
     for (int i = first; i < end; i++)
         ops[i - first] = i;
-    *l = compile_window(g, &plain, &(struct window){end - first, ops, layouts, recompute});
+    struct load l =
+        compile_window(g, &plain, &(struct window){end - first, ops, layouts, recompute});
     free(ops);
-    subtract_plain(g, &plain, first, end, layouts, l);
-    l->update_temp = 0;
-    /* Summing may have moved the table, so the entry is looked up again. */
-    *memo_slot(&g->loads, key) = l;
-    return l;
+    subtract_plain(g, &plain, first, end, layouts, &l);
+    l.update_temp = 0;
+    return keep_load(g, key, &l);
 }
 
 void graph_borrow(struct graph *g, const struct graph *from) {

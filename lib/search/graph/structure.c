@@ -307,3 +307,10 @@ int structure_units(const struct structure *s) {
         n += structure_begins_unit(s, i);
     return n;
 }
+
+int structure_next_distinct(const struct structure *st, int first, int op) {
+    const struct repeat *r = st->repeat_of[op] < 0 ? NULL : &st->repeats[st->repeat_of[op]];
+    if (!r || op + 1 < (first > r->first ? first : r->first) + r->period)
+        return op + 1;
+    return r->first + r->period * r->count;
+}

@@ -87,5 +87,9 @@ struct dedup {
 };
 void dedup_make(const struct model *m, const struct structure *s, struct dedup *x);
 void dedup_release(struct dedup *x);
+/* The next op of a stage from `first` on that may have another layout than the ops
+ * before it in the stage: instances of a repeated layer have the same layouts, so one
+ * period is enough. */
+int structure_next_distinct(const struct structure *st, int first, int op);
 
 #endif

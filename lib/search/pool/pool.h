@@ -16,6 +16,7 @@
 #define WEFT_POOL_H
 
 #include "search/evaluate/evaluate.h"
+#include "search/space/devices.h"
 
 /* A candidate that is remembered. */
 struct entry {
@@ -40,12 +41,6 @@ struct evaluated {
     struct search_plan plan;
     uint64_t class; /* of its candidate */
     bool first;     /* of its class */
-};
-
-/* The memory that a plan lacks on the devices of one stage. */
-struct shortage {
-    int64_t bytes, limit;
-    int stage, first, end; /* ops first .. end-1 */
 };
 
 enum { MOST_ALTERNATIVES = 9, MOST_WINNERS = 64 };
@@ -126,9 +121,5 @@ double pool_first_us(const struct pool *pool, int least_stages);
 enum {
     LOOK_PIPELINE = 2
 }; /* stages: plans with one are the same in all orders (order.h) */
-
-/* Describes what the candidate lacks: this many bytes on the devices of this stage. */
-struct shortage space_shortage(const struct space *sp, const struct candidate *c, int stage,
-                               int64_t bytes);
 
 #endif

@@ -145,14 +145,6 @@ static int say_overflow(struct pool *pool, struct search_result *out, struct err
                   r.stage, m->ops[r.first].name, m->ops[r.end - 1].name, proof);
 }
 
-struct shortage space_shortage(const struct space *sp, const struct candidate *c, int stage,
-                               int64_t bytes) {
-    const struct search_stage *st = &c->stages[stage];
-    return (struct shortage){bytes,
-                             search_memory(&sp->p, candidate_rank(c, stage), st->devices),
-                             stage, st->first, st->end};
-}
-
 /* ---- no candidate ---------------------------------------------------------------------- */
 
 /* Is there a uniform pipeline that obeys the first n pins? */

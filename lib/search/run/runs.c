@@ -7,6 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+void search_result_release(struct search_result *r) {
+    for (int i = 0; i < r->n; i++)
+        plan_destroy(r->plans[i].plan);
+    plan_destroy(r->fastest.plan);
+    free(r->plans);
+    *r = (struct search_result){0};
+}
+
 double search_first_estimate_us(const struct search_problem *p, int least_stages) {
     struct search s;
     search_begin(&s, p);

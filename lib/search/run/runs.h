@@ -11,9 +11,6 @@
 #include "search/space/order.h"
 #include "search/state.h"
 
-/* May another search begin? Not if the budget is used up or the user interrupted. */
-bool search_in_time(const struct search_problem *p);
-
 /* What a search on all devices of the problem learned, besides its result. */
 struct run_facts {
     bool ended;             /* the algorithm ran, even if it found no plan */
@@ -28,7 +25,6 @@ struct run_facts {
 };
 int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
                   struct search_result *out, struct run_facts *facts, struct err *err);
-void eval_alone(struct evaluate *ev, double alone_us[CLUSTER_MAX_GROUPS]);
 
 /* Explains in err why there is no plan (refuse.c); returns -1. */
 int pool_refuse(struct pool *pool, struct search_result *out, struct err *err);

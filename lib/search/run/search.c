@@ -10,17 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool search_in_time(const struct search_problem *p) {
-    return !interrupted() && (p->deadline_s <= 0 || now_s() < p->deadline_s);
-}
-
-void search_mark_complete(struct search *s, double space) {
-    s->complete = true;
-    s->space_size = space;
-}
-
-/* ---- a run ----------------------------------------------------------------------------- */
-
 /* Is the simulated time of the best plan within the requested gap? */
 static bool is_near(const struct pool *pool) {
     return pool->n_plans &&
@@ -110,28 +99,6 @@ static void hand_out(struct search *s, struct search_result *out) {
     out->seconds = now_s() - s->budget.start_s;
 }
 
-/* ---- the state of a repeat ------------------------------------------------------------------ */
-
-void search_begin(struct search *s, const struct search_problem *p) {
-    *s = (struct search){.budget = {.start_s = now_s(),
-                                    .time_budget_s = p->time_budget_s,
-                                    .deadline_s = p->deadline_s,
-                                    .work_limit = p->work_budget,
-                                    .gap = p->gap}};
-    space_survey(&s->space, p);
-    eval_begin(&s->eval, &s->space, &s->budget);
-    pool_begin(&s->pool, &s->eval, &s->budget);
-    s->from = candidate_make(&s->space);
-}
-
-void search_end(struct search *s) {
-    candidate_release(&s->from);
-    search_forget_starts(s);
-    pool_end(&s->pool);
-    eval_end(&s->eval);
-    space_release(&s->space);
-}
-
 /* Reads the plan to start from as a candidate. */
 static int take_plan(struct search *s, const struct plan *plan, char *lost, size_t size,
                      struct err *err) {
@@ -188,12 +155,4 @@ int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
     watch_end(&watch);
     search_end(&s);
     return rc;
-}
-
-void search_result_release(struct search_result *r) {
-    for (int i = 0; i < r->n; i++)
-        plan_destroy(r->plans[i].plan);
-    plan_destroy(r->fastest.plan);
-    free(r->plans);
-    *r = (struct search_result){0};
 }

@@ -234,3 +234,11 @@ uint64_t space_place_hash(const struct space *sp, const struct candidate *c) {
     free(rank);
     return h;
 }
+
+struct shortage space_shortage(const struct space *sp, const struct candidate *c, int stage,
+                               int64_t bytes) {
+    const struct search_stage *st = &c->stages[stage];
+    return (struct shortage){bytes,
+                             search_memory(&sp->p, candidate_rank(c, stage), st->devices),
+                             stage, st->first, st->end};
+}

@@ -48,4 +48,14 @@ int space_device_classes(const struct space *sp, struct device_class *out);
  * equal nodes may be exchanged. */
 uint64_t space_place_hash(const struct space *sp, const struct candidate *c);
 
+/* The memory that a plan lacks on the devices of one stage. */
+struct shortage {
+    int64_t bytes, limit;
+    int stage, first, end; /* ops first .. end-1 */
+};
+
+/* Describes what the candidate lacks: this many bytes on the devices of this stage. */
+struct shortage space_shortage(const struct space *sp, const struct candidate *c, int stage,
+                               int64_t bytes);
+
 #endif

@@ -62,7 +62,8 @@ static void vote_split(const struct space *sp, const struct search_stage *st,
     struct mesh mesh;
     int axes = 0;
     stage_mesh(st->devices, st->mesh, &mesh);
-    for (int i = st->first; i < st->end; i = space_next_distinct(sp, st->first, i))
+    for (int i = st->first; i < st->end;
+         i = structure_next_distinct(&sp->blocks.s, st->first, i))
         count_op(sp, st, i, mesh.n_axes, &split);
     for (int a = 1; a <= mesh.n_axes; a++)
         axes = split.axes[a] > split.axes[axes] ? a : axes;

@@ -81,18 +81,6 @@ void space_put_pins(const struct space *sp, struct plan *plan) {
 
 /* ---- stages ---------------------------------------------------------------------------- */
 
-enum schedule space_first_schedule(const struct space *sp) {
-    int64_t pinned = space_pinned(sp, PIN_schedule);
-    return pinned == PIN_FREE ? space_plain_schedule(sp) : (enum schedule)pinned;
-}
-
-unsigned space_schedules_of(const struct space *sp, const struct candidate *c) {
-    unsigned round = schedules_round(sp->p.schedules);
-    if (c->n_groups < c->n_stages)
-        return round;
-    return c->n_stages > 1 ? sp->p.schedules & ~round : 1u << space_first_schedule(sp);
-}
-
 static bool may_have_schedule(const struct space *sp, enum schedule schedule) {
     int64_t pinned = space_pinned(sp, PIN_schedule);
     return pinned == PIN_FREE || pinned == schedule;

@@ -257,7 +257,8 @@ static struct preset infer_preset(const struct space *sp, const struct search_st
     struct mesh mesh;
     stage_mesh(st->devices, st->mesh, &mesh);
     struct preset preset = {.ascending = st->mesh && st->mesh != pinned_mesh(sp, st)};
-    for (int i = st->first; i < st->end; i = space_next_distinct(sp, st->first, i)) {
+    for (int i = st->first; i < st->end;
+         i = structure_next_distinct(&sp->blocks.s, st->first, i)) {
         const struct layout *l = &st->layouts[g->x.node_of[g->x.of[i]]];
         const struct op_space *space = &sp->p.model->ops[i].space;
         int axes = 0;

@@ -27,7 +27,8 @@ static int ops_that_differ(const struct space *sp, const struct search_stage *st
     space_apply_preset(sp, &plain, micro_batch, preset);
     if (plain.layouts == st->layouts && plain.mesh == st->mesh)
         return 0;
-    for (int i = st->first; i < st->end; i = space_next_distinct(sp, st->first, i)) {
+    for (int i = st->first; i < st->end;
+         i = structure_next_distinct(&sp->blocks.s, st->first, i)) {
         int node = b->x.node_of[b->x.of[i]];
         n += plain.mesh != st->mesh ||
              memcmp(&plain.layouts[node], &st->layouts[node], sizeof *st->layouts) != 0;

@@ -28,36 +28,6 @@ int64_t space_spare(const struct space *sp) {
     return size * LEAST < LITTLE ? LITTLE / size : LEAST;
 }
 
-bool space_has_schedule(const struct space *sp, enum schedule schedule) {
-    return sp->p.schedules >> schedule & 1;
-}
-
-bool space_goes_round(const struct space *sp) {
-    return schedules_round(sp->p.schedules) != 0;
-}
-
-bool space_may_split(const struct space *sp) {
-    for (int s = 0; s < SCHEDULE_COUNT; s++)
-        if (space_has_schedule(sp, (enum schedule)s) &&
-            schedule_traits((enum schedule)s)->splits)
-            return true;
-    return false;
-}
-
-/* Returns the first schedule to consider that takes these stages on a group; the
- * table's first if there is none. */
-static enum schedule first_schedule(const struct space *sp, enum schedule_stages takes) {
-    for (int s = 0; s < SCHEDULE_COUNT; s++)
-        if (space_has_schedule(sp, (enum schedule)s) &&
-            schedule_traits((enum schedule)s)->stages == takes)
-            return (enum schedule)s;
-    return (enum schedule)0;
-}
-
-enum schedule space_plain_schedule(const struct space *sp) {
-    return first_schedule(sp, STAGES_ONE);
-}
-
 /* ---- overlap --------------------------------------------------------------------------- */
 
 bool space_may_hide(const struct space *sp) {
@@ -94,14 +64,6 @@ bool space_has_experts(const struct space *sp) {
 }
 
 /* ---- choices of a stage ------------------------------------------------------------------ */
-
-int space_next_distinct(const struct space *sp, int first, int op) {
-    const struct structure *st = &sp->blocks.s;
-    const struct repeat *r = st->repeat_of[op] < 0 ? NULL : &st->repeats[st->repeat_of[op]];
-    if (!r || op + 1 < (first > r->first ? first : r->first) + r->period)
-        return op + 1;
-    return r->first + r->period * r->count;
-}
 
 bool space_may_regather(const struct space *sp) {
     return sp->tight && space_pinned(sp, PIN_regather) == PIN_FREE;
@@ -249,7 +211,7 @@ bool space_chunk(const struct space *sp, const struct candidate *c, int chunks,
     candidate_copy(out, c);
     out->n_stages = n;
     out->schedule =
-        chunks > 1 ? first_schedule(sp, STAGES_ROUND) : space_plain_schedule(sp);
+        chunks > 1 ? space_schedule_for(sp, STAGES_ROUND) : space_plain_schedule(sp);
     for (int k = groups; k < n; k++)
         out->stages[k] = out->stages[k % groups];
     cut_evenly(sp, out);

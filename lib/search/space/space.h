@@ -103,6 +103,9 @@ bool space_has_schedule(const struct space *sp, enum schedule schedule);
  * separately? */
 bool space_goes_round(const struct space *sp);
 bool space_may_split(const struct space *sp);
+/* The first schedule to consider that takes these stages on a group; the table's first
+ * if there is none. */
+enum schedule space_schedule_for(const struct space *sp, enum schedule_stages takes);
 /* The first schedule to consider that has a single stage on each group. */
 enum schedule space_plain_schedule(const struct space *sp);
 /* How many finalists are evaluated beyond the number that is wanted: as many as take
@@ -181,11 +184,6 @@ int space_stage_blocks(const struct space *sp, const struct search_stage *st);
 double space_passing(const struct space *sp, int op);
 bool space_is_cut(const struct space *sp, int op);
 void space_find_cuts(struct space *sp); /* by the survey, once there are crossings */
-/* The next op of a stage from `first` on that may have another layout than the ops
- * before it in the stage: instances of a repeated layer have the same layouts, so one
- * period is enough. */
-int space_next_distinct(const struct space *sp, int first, int op);
-
 /* ---- pins ------------------------------------------------------------------------------ */
 
 /* What is pinned for the plan as a whole, or PIN_FREE. */
