@@ -26,6 +26,8 @@ struct loop {
     bool speaks;
     bool stops;               /* at a step that is not finite */
     int64_t skips;            /* steps in a row that were not finite */
+    int64_t skipped, tried;   /* such steps of this run, and all of it */
+    bool diverges;            /* more in a row than --max-skips allows */
     const char *bad;          /* what was not in the last of them */
     double max_bytes;         /* largest arena of any rank */
     struct err output;        /* the metrics cannot be written any more */
@@ -142,6 +144,15 @@ static void count_skips(struct loop *l, const struct exec_metrics *m) {
              (long long)l->skips);
     if (!m->skipped)
         l->skips = 0;
+    l->skipped += m->skipped;
+    l->diverges = l->o->max_skips && l->skips >= l->o->max_skips;
+}
+
+/* A training that mostly stood still must not look like one that went well. */
+static void report_skips(const struct loop *l) {
+    if (l->speaks && l->skipped && !l->stops)
+        note("weft-run: %lld of %lld steps were skipped, for they were not finite",
+             (long long)l->skipped, (long long)l->tried);
 }
 
 /* Did any rank get a signal, or lose its output? All must stop after the same step. */
@@ -173,11 +184,13 @@ static bool every(int64_t period, int64_t step) {
     return period > 0 && step % period == 0;
 }
 
+enum { MEMORY_KEPT = 2 }; /* the newest, and the one before while it is written */
+
 /* Behind a skipped step nothing new is worth the place of an older checkpoint. */
-static int save(struct loop *l, struct err *err) {
-    int64_t keep = l->skips ? 0 : l->o->keep;
+static int save(struct loop *l, const char *dir, struct err *err) {
+    int64_t keep = l->skips ? 0 : dir == l->o->memory ? MEMORY_KEPT : l->o->keep;
     double start = now_s();
-    int rc = exec_save(l->x, l->o->save, &l->in.about, keep, err);
+    int rc = exec_save(l->x, dir, &l->in.about, keep, err);
     if (rc == 0 && l->speaks)
         note_verbose("weft-run: step %lld: saving took %.2f s, for %.3f GB of rank 0",
                      (long long)exec_steps(l->x), now_s() - start,
@@ -189,9 +202,18 @@ static int save(struct loop *l, struct err *err) {
 static int last_words(struct loop *l, bool saved, struct err *err) {
     struct exec *x = l->x;
     int rc = 0;
-    if (l->o->save && !saved && (rc = save(l, err)) < 0)
+    report_skips(l);
+    if (l->o->save && !saved && !l->diverges && (rc = save(l, l->o->save, err)) < 0)
         return -1;
-    if (l->output.status) {
+    if (l->diverges) {
+        rc =
+            err_no(err,
+                   "step %lld: %lld steps in a row were not finite: the training diverges; "
+                   "its parameters were not saved",
+                   (long long)exec_steps(x), (long long)l->skips);
+        err_hint(err, "a lower --lr, a longer --warmup or --clip may help; --max-skips "
+                      "sets the limit");
+    } else if (l->output.status) {
         *err = l->output;
         rc = -1;
     } else if (rc > 0) {
@@ -204,6 +226,37 @@ static int last_words(struct loop *l, bool saved, struct err *err) {
     return exec_agree(l->comm, rc, err);
 }
 
+/* A disk that is full now may not be so when the next checkpoint is due: the training is worth more than
+ * one of them. What was written of it makes room. */
+static int save_or_warn(struct loop *l, const char *dir, int64_t *saved, struct err *err) {
+    struct err why = {0};
+    int rc = save(l, dir, &why);
+    if (rc == 0)
+        *saved = exec_steps(l->x);
+    if (rc >= 0)
+        return 0;
+    if (why.status != EXIT_SYSTEM) {
+        *err = why;
+        return -1;
+    }
+    if (l->speaks) {
+        checkpoint_abandon(dir, exec_steps(l->x), NULL);
+        note("weft-run: step %lld: not saved: %s; training goes on",
+             (long long)exec_steps(l->x), why.msg);
+    }
+    return 0;
+}
+
+static int save_if_due(struct loop *l, int64_t *saved, struct err *err) {
+    const struct run_options *o = l->o;
+    int64_t step = exec_steps(l->x), in_memory;
+    if (o->save && every(o->save_every, step) && save_or_warn(l, o->save, saved, err) < 0)
+        return -1;
+    if (o->memory && every(o->memory_every, step) && *saved != step)
+        return save_or_warn(l, o->memory, &in_memory, err);
+    return 0;
+}
+
 /* One step, and what is due after it. */
 static int step(struct loop *l, bool *stop, int64_t *saved, struct err *err) {
     struct exec *x = l->x;
@@ -213,6 +266,7 @@ static int step(struct loop *l, bool *stop, int64_t *saved, struct err *err) {
         return -1;
     double seconds = now_s() - start;
     report_step(l, &m, seconds, seconds - (l->report.waited_s - waited));
+    l->tried++;
     if (!scale_was_too_large(&m))
         count_skips(l, &m);
     if (l->speaks) {
@@ -222,17 +276,10 @@ static int step(struct loop *l, bool *stop, int64_t *saved, struct err *err) {
     }
     if (any_interrupted(l, stop, err) < 0)
         return -1;
-    *stop |= m.skipped && l->stops && !scale_was_too_large(&m);
+    *stop |= l->diverges || (m.skipped && l->stops && !scale_was_too_large(&m));
     if (!*stop && every(l->o->valid_every, exec_steps(x)) && validate(l, stop, err) < 0)
         return -1;
-    if (l->o->save && every(l->o->save_every, exec_steps(x)) && !m.skipped) {
-        int rc = save(l, err);
-        if (rc < 0)
-            return -1;
-        if (rc == 0)
-            *saved = exec_steps(x);
-    }
-    return 0;
+    return m.skipped ? 0 : save_if_due(l, saved, err);
 }
 
 static int after_first(struct loop *l, struct err *err) {
@@ -261,7 +308,7 @@ static int steps(struct loop *l, struct err *err) {
     }
     if (l->speaks)
         progress_end(&l->progress);
-    if (l->speaks && stop && !l->output.status && !(l->stops && l->skips))
+    if (l->speaks && stop && !l->output.status && !l->diverges && !(l->stops && l->skips))
         note("weft-run: stopped by a signal after step %lld", (long long)exec_steps(x));
     return last_words(l, saved == exec_steps(x), err);
 }
@@ -298,16 +345,36 @@ static void took(const struct loop *l, const char *what, double *start) {
     *start = now;
 }
 
+/* With --auto-resume a file whose bytes are not those that were written leads to an older step. Settings
+ * are those of the newest: a run keeps them. */
+static int load(struct loop *l, struct err *err) {
+    struct err why = {0};
+    while (exec_load(l->x, l->in.ck, &why) < 0) {
+        int older = 0;
+        if (l->o->auto_resume && why.status == EXIT_INPUT &&
+            (older = run_open_older(l->comm, l->o, &l->in.search, &l->in.ck, err)) < 0)
+            return -1;
+        if (!older) {
+            *err = why;
+            return -1;
+        }
+        if (l->speaks)
+            note("weft-run: %s; going back to %s", why.msg, checkpoint_path(l->in.ck));
+        why = (struct err){0};
+    }
+    return 0;
+}
+
 /* The parameters as they are before the first step. */
 static int begin(struct loop *l, struct err *err) {
-    const struct checkpoint *ck = l->in.ck;
+    const bool resumes = l->in.ck != NULL;
     double start = now_s();
     if (exec_init(l->x, err) < 0)
         return -1;
     took(l, "drawing the parameters", &start);
-    if (ck && exec_load(l->x, ck, err) < 0)
+    if (resumes && load(l, err) < 0)
         return -1;
-    if (ck)
+    if (resumes)
         took(l, "reading the checkpoint", &start);
     if (l->in.init && exec_load_weights(l->x, l->in.init, err) < 0)
         return -1;
@@ -318,15 +385,14 @@ static int begin(struct loop *l, struct err *err) {
 
 static int train(struct loop *l, struct err *err) {
     struct exec *x = l->x;
-    const struct checkpoint *ck = l->in.ck;
     double bytes = (double)exec_arena_bytes(x);
     if (comm_max_double(comm_world(l->comm), &bytes, 1, err) < 0)
         return -1;
     l->max_bytes = bytes;
     if (begin(l, err) < 0)
         return -1;
-    if (l->speaks && ck)
-        note("weft-run: resuming from %s", checkpoint_path(ck));
+    if (l->speaks && l->in.ck)
+        note("weft-run: resuming from %s", checkpoint_path(l->in.ck));
     if (l->speaks && l->in.init)
         note("weft-run: beginning with the weights in %s", l->o->init);
     if (steps(l, err) < 0 || exec_drain(x, err) < 0)

@@ -17,6 +17,8 @@ static struct run_options o = {.data = "synthetic",
                                .valid_batches = 8,
                                .keep = 2,
                                .non_finite = "skip",
+                               .max_skips = 20,
+                               .memory_every = 1,
                                .timeout_s = 600,
                                .set = {.steps = -1,
                                        .warmup = -1,
@@ -56,6 +58,9 @@ static const struct opt options[] = {
     {0, "save", OPT_STR, "DIR", "write checkpoints here; the last at the end", &o.save},
     {0, "save-every", OPT_INT, "N", "a checkpoint every N steps (0 = at the end)",
      &o.save_every},
+    {0, "memory", OPT_STR, "DIR", "checkpoints in memory too, such as /dev/shm/NAME",
+     &o.memory},
+    {0, "memory-every", OPT_INT, "N", "one of those every N steps (1)", &o.memory_every},
     {0, "keep", OPT_INT, "N", "checkpoints kept, 0 = all (2)", &o.keep},
     {0, "resume", OPT_STR, "DIR",
      "continue from the newest checkpoint in DIR, or DIR/step-N", &o.resume},
@@ -67,6 +72,8 @@ static const struct opt options[] = {
      &o.other_data},
     {0, "non-finite", OPT_STR, "WHAT",
      "on a loss or norm that is not finite: skip or stop (skip)", &o.non_finite},
+    {0, "max-skips", OPT_INT, "N", "such steps in a row that end the run, 0 = any (20)",
+     &o.max_skips},
     {0, "threads", OPT_INT, "N", "threads of each rank (a fair share of the cores)",
      &o.threads},
     {0, "device", OPT_STR, "WHAT", "cpu or cuda (what the plan is for)", &o.device},
@@ -221,6 +228,8 @@ static int check_options(struct err *err) {
         return err_usage(err, "--device: expected cpu or cuda, got \"%s\"", o.device);
     if (o.auto_resume && !o.save)
         return err_usage(err, "--auto-resume: expected --save DIR to resume from");
+    if (o.memory && (!o.save || !strcmp(o.memory, o.save)))
+        return err_usage(err, "--memory: expected --save DIR beside it, another folder");
     if (o.auto_resume && o.resume)
         return err_usage(err, "--auto-resume and --resume exclude each other");
     if (o.init && o.resume)
