@@ -72,10 +72,10 @@ NVCC_FLAGS := -std=c++17 -O3 --compress-mode=size -Ilib $(CUDA_CFLAGS) -Xcompile
               $(if $(filter 80,$(NVCC_ARCHS)),-gencode arch=compute_80$(comma)code=[sm_80$(comma)compute_80])
 
 # ---- folders, lowest floor first --------------------------------------------------------
-FLOORS := common solve data checkpoint model plan program cost search aceso device comm exec cuda nccl
+FLOORS := common solve data checkpoint model plan program cost search aceso device comm exec cuda nccl keep
 # Rooms of a large floor have an order too, and in these floors the files: none calls one that calls it.
 # scripts/lint.sh checks both.
-ACYCLIC := common solve data checkpoint program aceso comm
+ACYCLIC := common solve data checkpoint program aceso comm keep
 ROOMS_search := budget graph space evaluate pool bound algorithms run
 # Without CUDA the floor of GPUs has what says so, and the names of GPUs; without cuDNN weft's own kernels
 # convolve, without NCCL the hosts carry what is between GPUs.
@@ -108,7 +108,8 @@ uses_weft-search       := common solve model plan program cost search aceso
 uses_weft-solve        := common solve
 uses_weft-ckpt         := common checkpoint model
 uses_weft-plan         := common model plan program
-uses_weft-run          := common data checkpoint model plan program cost device comm exec cuda nccl
+uses_weft-run          := common data checkpoint model plan program cost device comm exec cuda nccl keep
+uses_weft-keep         := common checkpoint keep
 TOOL_SRCS := $(sort $(wildcard tools/*/weft-*.c))
 TOOLS     := $(basename $(notdir $(TOOL_SRCS)))
 BINS      := $(addprefix $(O)/bin/,$(TOOLS))
@@ -211,6 +212,7 @@ unit_uses_aceso   := common aceso
 unit_uses_device  := common model plan program device
 unit_uses_cuda    := common model plan program device cuda
 unit_uses_comm    := common comm
+unit_uses_keep    := common checkpoint keep
 unit_uses_exec    := common data checkpoint model plan program device comm exec
 $(O)/tests/unit/search-polls: LDFLAGS += -Wl,--wrap=interrupted
 define unit_rules

@@ -6,6 +6,7 @@
 #include "cost/profile.h"
 #include "cuda/cuda.h"
 #include "exec/exec.h"
+#include "keep/beat.h"
 #include "nccl/nccl.h"
 
 struct run_options {
@@ -17,7 +18,9 @@ struct run_options {
     const char *save, *resume, *init;
     const char
         *memory; /* NULL, or a folder in the host's memory for checkpoints between those */
-    int64_t memory_every;
+    int64_t memory_every;   /* these and save_every: < 0 = as is measured to be best */
+    double failure_every_s; /* mean time between failures, for that */
+    const char *save_text, *memory_text; /* --save-every and --memory-every as given */
     bool auto_resume, other_data;
     int64_t save_every, keep;
     const char *non_finite; /* "skip" or "stop" */
@@ -29,6 +32,7 @@ struct run_options {
     const char *profile;      /* NULL, or where algorithms of products are known */
     bool deterministic, tf32; /* of GPUs */
     bool timing, dry_run;
+    struct beat *beat; /* for a supervisor; or NULL */
     const char
         *explain; /* NULL; "" = the program, else the pass behind which it is printed */
 };
