@@ -434,6 +434,8 @@ repro-search: all
 
 repro-truth: $(addprefix $(O)/bin/,weft-plan weft-predict weft-profile-fit)
 	@scripts/repro-truth.py $(O)/bin $(if $(WEFT_DATA),"$(WEFT_DATA)")
+repro-faults: all
+	@scripts/repro-faults.py $(O)/bin $(or $(N),20) $(or $(SEED),1)
 repro-throughput: all
 	@DEPS=no sh scripts/deps.sh demo
 	@scripts/repro-throughput.sh $(O)/bin
@@ -525,6 +527,7 @@ help:
 	@echo "  make repro-search    tables about searches (TABLES=\"gradient\": some)"
 	@echo "  make repro-solvers   published instances of the solvers (WEFT_DATA=DIR)"
 	@echo "  make repro-truth        predictions without hardware beside published steps (WEFT_DATA)"
+	@echo "  make repro-faults       kills at random instants under weft-keep (N=20 of them, SEED=1)"
 	@echo "  make repro-throughput   real runs of found plans beside grid and dp-only (RANKS, ROWS)"
 	@echo "  make plots           draw predictions and measurements into build/plots (installs gnuplot)"
 	@echo "  make plots-doc       the pictures of the documentation anew; they are not measured"

@@ -6,7 +6,11 @@
 #include <string.h>
 #include <sys/wait.h>
 
-enum { LOST_DAEMON = 205 }; /* Open MPI 4: a daemon of another host has gone */
+enum {
+    LOST_DAEMON = 205, /* Open MPI 4: a daemon of another host has gone */
+    LAST_SIGNAL =
+        64, /* what is above is mpirun's own, as 255 where a host cannot be reached */
+};
 
 static const struct {
     const char *word;
@@ -90,7 +94,7 @@ struct verdict cause_judge(const struct ending *e) {
         return judge_status(e);
     if (code == LOST_DAEMON || strstr(e->said, "has lost communication"))
         return judge_host(e);
-    if (code > 128)
+    if (code > 128 && code <= 128 + LAST_SIGNAL)
         return judge_signal(e, code - 128);
     if (WIFSIGNALED(e->wait)) {
         struct verdict v = verdict(CAUSE_LAUNCHER);

@@ -285,8 +285,10 @@ static int keep_going(struct err *err) {
         int status = judge(&o, &idle, err);
         if (status >= 0)
             return status;
-        if (o.resized)
+        if (o.resized) {
+            keep_probe_hosts(&k, false, NULL);
             continue;
+        }
         note("weft-keep: attempt %lld, step %lld: %s; starting again", (long long)k.attempt,
              (long long)o.step, o.verdict.line);
         if (o.verdict.cause == CAUSE_HOST || o.verdict.cause == CAUSE_LAUNCH) {
@@ -313,7 +315,13 @@ static int clean_up(struct err *err) {
         add_event(EVENT_COPY, step, now_s() - start, NULL, NULL);
         note("weft-keep: step %lld is in %s", (long long)step, k.save);
     }
-    return copy_remove_tree(k.shm, err);
+    /* Daemons of other hosts may still be at their own end, and write there. */
+    int rc = copy_remove_tree(k.shm, NULL);
+    for (int i = 0; i < 40 && (rc < 0 || access(k.shm, F_OK) == 0); i++) {
+        usleep(50000);
+        rc = copy_remove_tree(k.shm, NULL);
+    }
+    return rc < 0 ? copy_remove_tree(k.shm, err) : 0;
 }
 
 static int ask_size(struct err *err) {
@@ -335,8 +343,12 @@ static int run(struct err *err) {
     if (check_command(err) < 0)
         return -1;
     keep_catch_signals();
-    if (prepare(err) < 0)
+    if (prepare(err) < 0) {
+        if (k.shm)
+            rmdir(
+                k.shm); /* if it is empty: what another run has left there is worth something */
         return -1;
+    }
     int status = keep_going(err);
     struct err late = {0};
     if (clean_up(&late) < 0 && !(err->status))
