@@ -67,7 +67,8 @@ struct beats;
 
 /* Makes the file, all beats zero, in place of an older one. NULL on failure. */
 struct beats *beats_create(const char *path, int ranks, struct err *err);
-/* Opens what another supervisor made, for the processes that it left; NULL where there is none. */
+/* Opens what another supervisor made, for the processes that it left; NULL where there
+ * is none. */
 struct beats *beats_open(const char *path);
 void beats_close(struct beats *b); /* NULL is fine; the file stays */
 int beats_ranks(const struct beats *b);
@@ -75,8 +76,8 @@ struct beat *beats_at(struct beats *b, int rank);
 
 /* ---- a rank: all take NULL, and do nothing then ----------------------------------------------- */
 
-/* This rank's beat, by the launcher's variables, and SIGKILL when the launcher dies: ranks never outlive
- * their job. NULL where no supervisor is. The memory stays mapped. */
+/* This rank's beat, by the launcher's variables, and SIGKILL when the launcher dies:
+ * ranks never outlive their job. NULL where no supervisor is. The memory stays mapped. */
 struct beat *beat_join(void);
 void beat_enter(struct beat *b, enum beat_phase phase);
 /* A step is done: so many altogether, the next one begins with this sample. */

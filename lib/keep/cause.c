@@ -33,7 +33,8 @@ static bool says(const struct ending *e, const char *text) {
     return strstr(e->message, text) || strstr(e->said, text);
 }
 
-/* The name behind "  HNP daemon   : [[1,0],0] on node A" and "  Remote daemon: [[1,0],1] on node B". */
+/* The name behind "  HNP daemon   : [[1,0],0] on node A" and "  Remote daemon:
+ * [[1,0],1] on node B". */
 static void find_host(const char *said, char *host, size_t n) {
     const char *at = strstr(said, "Remote daemon:");
     at = at ? strstr(at, " on node ") : NULL;

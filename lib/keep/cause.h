@@ -3,7 +3,7 @@
  * Everything that is known of an ending goes in; out comes one cause, a sentence, and whether
  * starting again can mend it. A pure function: nothing is read or done.
  *
- *     struct ending e = {.wait = status, .ranks_status = 3, .message = "plan.json: ..."};
+ *     struct ending e = {.wait = 3 << 8, .ranks_status = 3, .message = "plan.json: ..."};
  *     struct verdict v = cause_judge(&e);      // v.cause == CAUSE_INPUT, !v.restarts
  */
 #ifndef WEFT_CAUSE_H
@@ -12,7 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* id, word in the journal, whether a restart can mend it, what it means (for the manual) */
+/* id, word in the journal, whether a restart can mend it, what it means (for the
+ * manual) */
 #define CAUSES(X)                                                                          \
     X(DONE, "done", false, "all steps are done")                                           \
     X(STOPPED, "stopped", false, "a signal asked the ranks to save and end")               \

@@ -87,7 +87,8 @@ static int each_file(const char *from, const char *to,
     return rc;
 }
 
-/* Gives what was copied its name, unless the ranks have written that step there themselves. */
+/* Gives what was copied its name, unless the ranks have written that step there
+ * themselves. */
 static int publish(const char *temp, const char *dir, int64_t step, struct err *err) {
     char *whole = ckpt_dir_path(dir, CKPT_WHOLE, step);
     int rc = ckpt_sync_dir(temp, err);

@@ -13,8 +13,9 @@
 
 #include <stdint.h>
 
-/* Copies the newest whole checkpoint of folder `from` into `to`, unless it is there, and keeps the last `keep` of
- * those in `to`. Returns its step, 0 where there is nothing newer than in `to`, or -1. */
+/* Copies the newest whole checkpoint of folder `from` into `to`, unless it is there,
+ * and keeps the last `keep` of those in `to`. Returns its step, 0 where there is
+ * nothing newer than in `to`, or -1. */
 int64_t copy_newest(const char *from, const char *to, int64_t keep, struct err *err);
 
 /* Removes a folder with the folders in it; what is missing is fine. Returns 0 or -1. */

@@ -52,14 +52,15 @@ struct journal *journal_open(const char *path, struct err *err);
 void journal_close(struct journal *j); /* NULL is fine */
 int journal_add(struct journal *j, const struct event *e, struct err *err);
 
-/* A fact about the run; the first one stays. Returns 1 if it was there with another value, 0 or -1; `was` gets
- * that (n bytes). */
+/* A fact about the run; the first one stays. Returns 1 if it was there with another
+ * value, 0 or -1; `was` gets that (n bytes). */
 int journal_fact(struct journal *j, const char *name, const char *value, char *was,
                  size_t n, struct err *err);
 
 /* The last attempt's number, and whether it has ended; 0 where there is none. */
 int journal_last(struct journal *j, int64_t *attempt, bool *ended, struct err *err);
-/* The number of ranks that the last row of this kind asks for, behind row *seen; 0 = none. Moves *seen. */
+/* The number of ranks that the last row of this kind asks for, behind row *seen; 0 =
+ * none. Moves *seen. */
 int journal_size(struct journal *j, int64_t *seen, int64_t *ranks, struct err *err);
 
 /* Sums over the journal. */

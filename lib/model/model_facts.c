@@ -1,5 +1,6 @@
-/* What decides the numbers of a model, each by a name that its author knows: so that two models that differ
- * can be told apart in words (model_hash only says that they do). */
+/* What decides the numbers of a model, each by a name that its author knows: so that
+ * two models that differ can be told apart in words (model_hash only says that they
+ * do). */
 #include "model/read.h"
 
 #include <stdio.h>

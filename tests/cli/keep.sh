@@ -16,7 +16,7 @@ cat >two.json <<'END'
 END
 jq '.stages = [{}]' two.json >one.json
 steps=70
-command=("$bin/weft-keep" --hang 1s -- "$bin/weft-run" -q --threads 1 -n $steps --save ck --memory-every 1)
+command=("$bin/weft-keep" --hang 1s -- "$bin/weft-run" -q --threads 1 -n "$steps" --save ck --memory-every 1)
 
 keep() { # keep ARGS...: leaves $status, out, err
     timeout 120 "$bin/weft-keep" "$@" >out 2>err </dev/null
@@ -36,9 +36,8 @@ begin() { # begin PLAN: the supervisor in $pid
 mpirun_of() { pgrep -P "$pid" mpirun; }
 rank_of() { pgrep -P "$(mpirun_of)" | head -n 1; }
 await() { # await LINES: of metrics
-    local t
-    for t in $(seq 3000); do
-        [ "$(wc -l <lines)" -ge "$1" ] && return
+    local tries=3000
+    while [ "$(wc -l <lines)" -lt "$1" ] && [ $((tries--)) -gt 0 ]; do
         sleep 0.02
     done
 }
@@ -59,7 +58,8 @@ further 3 && kill -STOP "$(rank_of)"
 wait $pid
 is $? 0 'a rank, mpirun and the supervisor killed, a rank stopped: the run is done'
 jq -es --slurpfile whole whole --argjson n $steps 'map(.step) as $s |
-    ($s | unique) == [range(1; $n + 1)] and ($s | length) <= $n + 4 and all(. as $m | $whole[$m.step - 1].loss / $m.loss - 1 | fabs < 1e-5)' lines >/dev/null
+    ($s | unique | length) >= $n - 1 and $s[-1] == $n and # a line may die with the supervisor
+    ($s | length) <= $n + 4 and all(. as $m | $whole[$m.step - 1].loss / $m.loss - 1 | fabs < 1e-5)' lines >/dev/null
 ok $? "with the losses of one rank that nobody disturbed, and $(($(wc -l <lines) - steps)) steps done twice"
 for text in 'signal 9' 'mpirun was killed by signal 9' 'ended with its supervisor' 'no progress: rank [01] .* is stopped'; do
     grep -q "^weft-keep: attempt .*$text" said

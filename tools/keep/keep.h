@@ -90,7 +90,8 @@ pid_t keep_start(struct keep *k, const struct plan_file *plan, int out[2], struc
 
 /* ---- keep_watch.c -------------------------------------------------------------------------- */
 
-/* Runs an attempt to its end, whatever that is. Returns 0, or -1 where nothing could be started. */
+/* Runs an attempt to its end, whatever that is. Returns 0, or -1 where nothing could
+ * be started. */
 int keep_watch(struct keep *k, const struct plan_file *plan, struct outcome *out,
                struct err *err);
 /* Kills all that is left of an attempt, and waits until it is gone. */

@@ -1,5 +1,5 @@
-/* The plans of a run: that of the command, and those for fewer ranks. weft-run says how many ranks each has, and
- * refuses a wrong one before anything is started. */
+/* The plans of a run: that of the command, and those for fewer ranks. weft-run says
+ * how many ranks each has, and refuses a wrong one before anything is started. */
 #define _GNU_SOURCE /* kill */
 #include "common/progress.h"
 #include "keep.h"

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Young and Daly: the interval of checkpoints that costs least, and what it costs with the restarts. */
+/* Young and Daly: the interval of checkpoints that costs least, and what it costs with
+ * the restarts. */
 static void print_optimum(const struct account *a) {
     if (!a->failures || !(a->save_s > 0) || !(a->steps_s > 0))
         return;

@@ -1,4 +1,5 @@
-/* Signals to the supervisor: the first stops the run, after a checkpoint; a second one at once. */
+/* Signals to the supervisor: the first stops the run, after a checkpoint; a second one
+ * at once. */
 #include "keep.h"
 
 #include <signal.h>

@@ -1,4 +1,5 @@
-/* The command of an attempt: mpirun, what the supervisor adds to weft-run, and the plan. */
+/* The command of an attempt: mpirun, what the supervisor adds to weft-run, and the
+ * plan. */
 #define _GNU_SOURCE /* pipe2 */
 #include "keep.h"
 
@@ -37,8 +38,8 @@ static void add_pair(struct words *w, const struct keep *k, const char *option,
     add(w, value);
 }
 
-/* A rank that dies is noticed at once where mpirun gives the others no time; and what it leaves in shared memory
- * lies in our folder, which goes. */
+/* A rank that dies is noticed at once where mpirun gives the others no time; and what
+ * it leaves in shared memory lies in our folder, which goes. */
 static void add_launcher(struct words *w, const struct keep *k, int64_t ranks) {
     static const char *const fixed[] = {
         "--mca", "odls_base_sigkill_timeout", "0", "-x", BEAT_VARIABLE, NULL};

@@ -1,5 +1,5 @@
-/* One attempt from its start to its end: what mpirun prints is passed on, beats are looked at, and what is dead
- * or hangs is killed. */
+/* One attempt from its start to its end: what mpirun prints is passed on, beats are
+ * looked at, and what is dead or hangs is killed. */
 #define _GNU_SOURCE /* kill, strcasestr */
 #include "common/progress.h"
 #include "common/stats.h"
@@ -58,7 +58,8 @@ static void pass_on(int fd, const char *p, size_t n) {
     }
 }
 
-/* mpirun's essays stand between lines of dashes: they are kept for the verdict, and not shown. */
+/* mpirun's essays stand between lines of dashes: they are kept for the verdict, and
+ * not shown. */
 static void show_lines(struct watch *w, const char *p, size_t n) {
     while (n) {
         const char *end = memchr(p, '\n', n);
@@ -202,7 +203,8 @@ static double hang_limit(const struct watch *w) {
     return limit > w->k->o.hang_s ? limit : w->k->o.hang_s;
 }
 
-/* The rank that others wait for: one that is stopped, else the one that has done least. */
+/* The rank that others wait for: one that is stopped, else the one that has done
+ * least. */
 static void find_stuck(struct watch *w) {
     int behind = 0, stopped = -1;
     for (int r = 0; r < beats_ranks(w->beats); r++) {
@@ -215,26 +217,43 @@ static void find_stuck(struct watch *w) {
     }
     int r = stopped >= 0 ? stopped : behind;
     const struct beat *b = beats_at(w->beats, r);
-    snprintf(w->stuck, sizeof w->stuck, "rank %d (process %lld) %s in step %lld", r,
+    snprintf(w->stuck, sizeof w->stuck, "rank %d (process %lld) %s in step %lld (%s)", r,
              (long long)atomic_load(&b->pid),
              stopped >= 0 ? "is stopped" : "came least far",
-             1 + (long long)atomic_load(&b->step));
+             1 + (long long)atomic_load(&b->step),
+             beat_phase_name((enum beat_phase)atomic_load(&b->phase)));
 }
 
-/* Nothing moved, in any rank, for too long, while all were in ordinary steps; or one is stopped. */
-static bool hangs(struct watch *w) {
-    int64_t last = 0;
-    bool stopped = false;
+static bool some_rank_is_stopped(const struct watch *w) {
+    for (int r = 0; r < beats_ranks(w->beats); r++) {
+        pid_t pid = (pid_t)atomic_load(&beats_at(w->beats, r)->pid);
+        if (pid > 0 && state_of(pid) == 'T')
+            return true;
+    }
+    return false;
+}
+
+/* Are all ranks in ordinary steps? */
+static bool all_step(const struct watch *w) {
     for (int r = 0; r < beats_ranks(w->beats); r++) {
         const struct beat *b = beats_at(w->beats, r);
-        pid_t pid = (pid_t)atomic_load(&b->pid);
-        int64_t at = atomic_load(&b->at_us), phase = atomic_load(&b->phase);
-        if (pid > 0 && phase != BEAT_STEP && phase != BEAT_END &&
-            !(stopped |= state_of(pid) == 'T'))
+        int64_t phase = atomic_load(&b->phase);
+        if (atomic_load(&b->pid) && phase != BEAT_STEP && phase != BEAT_END)
             return false;
+    }
+    return true;
+}
+
+/* Nothing moved, in any rank, for too long, while all were in ordinary steps; or one
+ * is stopped. */
+static bool hangs(const struct watch *w) {
+    int64_t last = 0;
+    for (int r = 0; r < beats_ranks(w->beats); r++) {
+        int64_t at = atomic_load(&beats_at(w->beats, r)->at_us);
         last = at > last ? at : last;
     }
-    return last > 0 && 1e-6 * (double)(beat_now_us() - last) > hang_limit(w);
+    return last > 0 && 1e-6 * (double)(beat_now_us() - last) > hang_limit(w) &&
+           (all_step(w) || some_rank_is_stopped(w));
 }
 
 /* ---- once in a tick ------------------------------------------------------------------------ */
@@ -246,8 +265,8 @@ static bool can_stop(const struct watch *w) {
     return true;
 }
 
-/* mpirun passes SIGUSR1 on to its ranks, which save and end. Before they have begun there is nothing to
- * save. */
+/* mpirun passes SIGUSR1 on to its ranks, which save and end. Before they have begun
+ * there is nothing to save. */
 static void ask_to_stop(struct watch *w) {
     if (can_stop(w))
         kill(w->pid, SIGUSR1);
@@ -323,7 +342,8 @@ static void look(struct watch *w) {
 
 /* ---- its end ------------------------------------------------------------------------------- */
 
-/* Processes that the kernel killed for memory in this group (cgroup v2; 0 where it does not say). */
+/* Processes that the kernel killed for memory in this group (cgroup v2; 0 where it
+ * does not say). */
 static int64_t oom_kills(void) {
     char line[4200], path[4200] = "";
     long long n = 0;
@@ -343,7 +363,8 @@ static int64_t oom_kills(void) {
     return n;
 }
 
-/* An error that all ranks share is told by rank 0; one that is a rank's own, by that rank. */
+/* An error that all ranks share is told by rank 0; one that is a rank's own, by that
+ * rank. */
 static void read_ends(const struct watch *w, struct ending *e) {
     e->ranks_status = -1;
     e->all_ended = true;

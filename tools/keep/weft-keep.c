@@ -98,7 +98,8 @@ static int open_journal(struct err *err) {
     return k.journal ? 0 : -1;
 }
 
-/* The identity of the run whose checkpoints are in the folder; "" where there are none. */
+/* The identity of the run whose checkpoints are in the folder; "" where there are
+ * none. */
 static void find_run(const char *dir, char run[20]) {
     struct checkpoint *ck;
     *run = '\0';
@@ -122,7 +123,8 @@ static int check_run(struct err *err) {
     return err_hint(err, "another --folder gives this run a journal of its own");
 }
 
-/* In the memory of this machine, by a name that the next supervisor of the folder finds. */
+/* In the memory of this machine, by a name that the next supervisor of the folder
+ * finds. */
 static int make_memory(struct err *err) {
     char path[PATH_MAX], name[64];
     if (!realpath(k.o.folder, path))
@@ -143,7 +145,8 @@ static void clear_mpi(void) {
     free(mpi);
 }
 
-/* What a killed supervisor has left: its ranks, which should be dead, and the end of its last attempt. */
+/* What a killed supervisor has left: its ranks, which should be dead, and the end of
+ * its last attempt. */
 static int take_up(struct err *err) {
     bool ended = false;
     struct beats *b = beats_open(k.beats);
@@ -234,7 +237,8 @@ static void note_crash(const struct outcome *o, int64_t *step, int *times) {
     add_event(EVENT_NOTE, o->step, *times, text, NULL);
 }
 
-/* At once behind progress, else after 1, 2, 4, ... seconds, and not at all where a signal comes. */
+/* At once behind progress, else after 1, 2, 4, ... seconds, and not at all where a
+ * signal comes. */
 static void back_off(int64_t idle) {
     double until = now_s() + (idle ? fmin(60, ldexp(1, (int)idle - 1)) : 0);
     while (now_s() < until && !keep_signals())

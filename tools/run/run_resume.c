@@ -1,6 +1,7 @@
-/* Which checkpoint a run goes on from. With --auto-resume rank 0 looks, in the folder of --save and in that of
- * --memory, for the newest that is whole, and tells the others: what is damaged or unfinished is named
- * and passed over, for an older step is worth more than none. */
+/* Which checkpoint a run goes on from. With --auto-resume rank 0 looks, in the folder
+ * of --save and in that of --memory, for the newest that is whole, and tells the
+ * others: what is damaged or unfinished is named and passed over, for an older step is
+ * worth more than none. */
 #include "run.h"
 
 #include "checkpoint/ckptdir.h"
@@ -31,7 +32,8 @@ static void note_unfinished(const char *dir) {
     arr_release(&e);
 }
 
-/* The newest of a folder that opens, before s->before of it; *path is NULL if there is none. */
+/* The newest of a folder that opens, before s->before of it; *path is NULL if there is
+ * none. */
 static int newest_of(const struct run_options *o, struct run_search *s, int folder,
                      char **path, int64_t *step, struct err *err) {
     const char *dir = folder_of(o, folder);
