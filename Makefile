@@ -297,7 +297,7 @@ $(MPI_BINS): %: %.o $(call archives,$(mpi_floors))
 # (tests/fake), which are linked before the floors and so stand in for parts of them.
 FAKE_SRCS := $(if $(HAVE_NCCL),$(sort $(wildcard tests/mpi/gpu-*.c)))
 FAKE_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(FAKE_SRCS))
-fake_floors := $(uses_weft-profile-comm)
+fake_floors := $(uses_weft-run)
 fake_libs = $(call archives,$(fake_floors)) $(call floor_libs,$(filter-out cuda,$(fake_floors))) -ldl
 FAKES     := $(patsubst %.c,$(O)/%.o,$(sort $(wildcard tests/fake/*.c)))
 $(FAKES) $(FAKE_BINS:=.o): CFLAGS += $(MPI_CFLAGS) $(CUDA_CFLAGS) -fopenmp -Itests

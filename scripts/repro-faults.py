@@ -5,8 +5,9 @@
 
 A small GPT is trained by two ranks. N times, at an instant drawn from the seed, a rank, mpirun or the
 supervisor is killed with SIGKILL, or (one in ten) a rank is stopped with SIGSTOP. Every event is
-logged. At the end stands a table: from the fault to the next finished step, steps done twice, and whether
-each loss is that of a run that nobody disturbed. FAULTS_STEPS, FAULTS_HANG change the run.
+logged. Behind the last one the run is stopped by SIGTERM, and the same steps are done without faults. At
+the end stands a table: from the fault to the next finished step, steps done twice, and whether each loss
+is that of the run that nobody disturbed. FAULTS_HANG is the least silence that is a hang (2s).
 """
 import json
 import os
@@ -21,14 +22,13 @@ import time
 BIN = os.path.abspath(sys.argv[1])
 N = int(sys.argv[2]) if len(sys.argv) > 2 else 20
 SEED = int(sys.argv[3]) if len(sys.argv) > 3 else 1
-STEPS = int(os.environ.get("FAULTS_STEPS", 40 * N + 60))
 HANG = os.environ.get("FAULTS_HANG", "2s")
 PLAN = {
     "format": "weft-plan/1", "model": "gpt:nano", "batch": 8,
     "set": "layers=2,hidden=96,heads=4,seq=32,dropout=0.1",
     "stages": [{"mesh": "dp:2", "layout": {"dp": "batch"}, "zero": 1}],
 }
-WORDS = ["-q", "--threads", "1", "-n", str(STEPS)]
+WORDS = ["-q", "--threads", "1", "--warmup", "10", "--decay-steps", "1000"]
 
 
 class Run:
@@ -40,8 +40,8 @@ class Run:
         self.start()
 
     def start(self):
-        run = [BIN + "/weft-run", *WORDS, "--save", "ck", "--memory-every", "1", "plan.json"]
-        self.p = subprocess.Popen([BIN + "/weft-keep", "--hang", HANG, "--", *run],
+        run = [BIN + "/weft-run", *WORDS, "-n", "1000000", "--save", "ck", "--memory-every", "1"]
+        self.p = subprocess.Popen([BIN + "/weft-keep", "--hang", HANG, "--", *run, "plan.json"],
                                   cwd=self.folder, stdout=subprocess.PIPE, stderr=self.said)
         self.reader = threading.Thread(target=self.read, args=(self.p.stdout,))
         self.reader.start()
@@ -80,8 +80,9 @@ class Run:
         return self.p.poll() is not None
 
 
-def reference(folder):
-    out = subprocess.run(["mpirun", "-n", "2", BIN + "/weft-run", *WORDS, "plan.json"], cwd=folder,
+def reference(folder, steps):
+    run = [BIN + "/weft-run", *WORDS, "-n", str(steps), "plan.json"]
+    out = subprocess.run(["mpirun", "-n", "2", *run], cwd=folder,
                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout
     return {m["step"]: m["loss"] for m in map(json.loads, out.splitlines())}
 
@@ -124,8 +125,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "plan.json"), "w", encoding="utf-8") as f:
             json.dump(PLAN, f)
-        want = reference(folder)
-        print(f"seed {SEED}, {N} faults, {STEPS} steps")
+        print(f"seed {SEED}, {N} faults", flush=True)
         run, took = Run(folder), {}
         kinds = ["rank", "mpirun", "supervisor"]
         for i in range(N):
@@ -133,8 +133,11 @@ def main():
             seconds = strike(run, what, rng)
             if seconds is not None:
                 took.setdefault(what, []).append(seconds)
+        if not run.over():
+            run.p.terminate()
         status = run.p.wait()
         run.reader.join()
+        want = reference(folder, max(m["step"] for _, m in run.seen))
         got = [m for _, m in run.seen]
         report = subprocess.run([BIN + "/weft-keep", "--report", "-C", "ck"], cwd=folder,
                                 stdout=subprocess.PIPE, text=True, check=True).stdout
@@ -149,7 +152,7 @@ def main():
           f"printed twice: {twice} in {count} faults; losses that differ: {len(wrong)}")
     print(report, end="")
     # A supervisor that dies with the last line in the pipe loses that line, not that step.
-    return status != 0 or len(wrong) > 0 or twice > count
+    return status != 5 or len(wrong) > 0 or twice > count
 
 
 if __name__ == "__main__":
