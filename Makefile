@@ -72,10 +72,10 @@ NVCC_FLAGS := -std=c++17 -O3 --compress-mode=size -Ilib $(CUDA_CFLAGS) -Xcompile
               $(if $(filter 80,$(NVCC_ARCHS)),-gencode arch=compute_80$(comma)code=[sm_80$(comma)compute_80])
 
 # ---- folders, lowest floor first --------------------------------------------------------
-FLOORS := common solve data checkpoint model plan program cost search aceso device comm exec cuda nccl
+FLOORS := common solve data checkpoint model plan program cost search aceso device comm exec cuda nccl keep
 # Rooms of a large floor have an order too, and in these floors the files: none calls one that calls it.
 # scripts/lint.sh checks both.
-ACYCLIC := common solve data checkpoint program cost aceso search comm
+ACYCLIC := common solve data checkpoint program cost aceso search comm keep
 ROOMS_search := budget graph space evaluate pool bound algorithms run
 # Without CUDA the floor of GPUs has what says so, and the names of GPUs; without cuDNN weft's own kernels
 # convolve, without NCCL the hosts carry what is between GPUs.
@@ -108,7 +108,8 @@ uses_weft-search       := common solve model plan program cost search aceso
 uses_weft-solve        := common solve
 uses_weft-ckpt         := common checkpoint model
 uses_weft-plan         := common model plan program
-uses_weft-run          := common data checkpoint model plan program cost device comm exec cuda nccl
+uses_weft-run          := common data checkpoint model plan program cost device comm exec cuda nccl keep
+uses_weft-keep         := common checkpoint keep
 TOOL_SRCS := $(sort $(wildcard tools/*/weft-*.c))
 TOOLS     := $(basename $(notdir $(TOOL_SRCS)))
 BINS      := $(addprefix $(O)/bin/,$(TOOLS))
@@ -211,6 +212,7 @@ unit_uses_aceso   := common aceso
 unit_uses_device  := common model plan program device
 unit_uses_cuda    := common model plan program device cuda
 unit_uses_comm    := common comm
+unit_uses_keep    := common checkpoint keep
 unit_uses_exec    := common data checkpoint model plan program device comm exec
 $(O)/tests/unit/search-polls: LDFLAGS += -Wl,--wrap=interrupted
 define unit_rules
@@ -295,7 +297,7 @@ $(MPI_BINS): %: %.o $(call archives,$(mpi_floors))
 # (tests/fake), which are linked before the floors and so stand in for parts of them.
 FAKE_SRCS := $(if $(HAVE_NCCL),$(sort $(wildcard tests/mpi/gpu-*.c)))
 FAKE_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(FAKE_SRCS))
-fake_floors := $(uses_weft-profile-comm)
+fake_floors := $(uses_weft-run)
 fake_libs = $(call archives,$(fake_floors)) $(call floor_libs,$(filter-out cuda,$(fake_floors))) -ldl
 FAKES     := $(patsubst %.c,$(O)/%.o,$(sort $(wildcard tests/fake/*.c)))
 $(FAKES) $(FAKE_BINS:=.o): CFLAGS += $(MPI_CFLAGS) $(CUDA_CFLAGS) -fopenmp -Itests
@@ -433,6 +435,8 @@ repro-search: all
 
 repro-truth: $(addprefix $(O)/bin/,weft-plan weft-predict weft-profile-fit)
 	@scripts/repro-truth.py $(O)/bin $(if $(WEFT_DATA),"$(WEFT_DATA)")
+repro-faults: all
+	@scripts/repro-faults.py $(O)/bin $(or $(N),20) $(or $(SEED),1)
 repro-throughput: all
 	@DEPS=no sh scripts/deps.sh demo
 	@scripts/repro-throughput.sh $(O)/bin
@@ -524,6 +528,7 @@ help:
 	@echo "  make repro-search    tables about searches (TABLES=\"gradient\": some)"
 	@echo "  make repro-solvers   published instances of the solvers (WEFT_DATA=DIR)"
 	@echo "  make repro-truth        predictions without hardware beside published steps (WEFT_DATA)"
+	@echo "  make repro-faults       kills at random instants under weft-keep (N=20 of them, SEED=1)"
 	@echo "  make repro-throughput   real runs of found plans beside grid and dp-only (RANKS, ROWS)"
 	@echo "  make plots           draw predictions and measurements into build/plots (installs gnuplot)"
 	@echo "  make plots-doc       the pictures of the documentation anew; they are not measured"
@@ -539,5 +544,5 @@ clean:
 	rm -rf build bin
 
 .PHONY: all unit tests deps check check-build check-asan check-asan-build check-gpu check-long demo bench bench-build \
-        repro-search repro-solvers repro-throughput repro-truth figures bench-gpu pack-gpu pack-gpu-build plots plots-doc update-golden update-manual lint \
+        repro-search repro-solvers repro-throughput repro-truth repro-faults figures bench-gpu pack-gpu pack-gpu-build plots plots-doc update-golden update-manual lint \
         install uninstall config help fuzz fuzz-run clean FORCE

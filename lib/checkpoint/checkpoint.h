@@ -115,6 +115,8 @@ struct checkpoint_info {
     uint64_t run;        /* identity of the run, not 0 */
     const char *model;   /* name of the model: "gpt" */
     uint64_t model_hash; /* over all that fixes the tensors' shapes and meaning */
+    const char *facts; /* the same in words: the text of a JSON object of texts; or NULL */
+    int64_t batch;     /* samples of a step; 0 = not known */
     struct checkpoint_data data;
     struct checkpoint_settings settings;
 };
@@ -157,6 +159,10 @@ int checkpoint_commit(const char *dir, const struct checkpoint_info *info,
  * neither considered nor removed. */
 int checkpoint_latest(const char *dir, char **path, struct err *err);
 
+/* The same among the steps before this one, whose number goes to *step (NULL: nobody asks). */
+int checkpoint_older(const char *dir, int64_t before, char **path, int64_t *step,
+                     struct err *err);
+
 struct checkpoint;
 
 /* Does `path` look like what checkpoint_open opens? */
@@ -176,9 +182,10 @@ const char *checkpoint_path(const struct checkpoint *ck);
 /* Is there a tensor of this kind? */
 bool checkpoint_has(const struct checkpoint *ck, enum checkpoint_kind kind);
 
-/* Checks that the checkpoint was written by this model. Returns 0 or -1. */
+/* Checks that the checkpoint was written by this model. Where it was not, the message names the first of
+ * the model's facts (as in checkpoint_info; NULL = not known) that differs. Returns 0 or -1. */
 int checkpoint_check_model(const struct checkpoint *ck, const char *model,
-                           uint64_t model_hash, struct err *err);
+                           uint64_t model_hash, const char *facts, struct err *err);
 
 /* Compares checksums of files part, part + parts, ... with the index: rank r of R calls
  * it with (r, R), and together they verify all. Reads these files whole, as the way says. Returns 0 or

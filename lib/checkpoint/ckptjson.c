@@ -116,6 +116,11 @@ static json_t *info_json(const struct checkpoint_info *info) {
     json_object_set_new(root, "run", hex(info->run));
     json_object_set_new(root, "model", json_string(info->model ? info->model : ""));
     json_object_set_new(root, "model_hash", hex(info->model_hash));
+    if (info->facts)
+        json_object_set_new(root, "model_facts",
+                            json_parse(info->facts, strlen(info->facts), "facts", NULL));
+    if (info->batch > 0)
+        json_object_set_new(root, "batch", json_integer(info->batch));
     json_object_set_new(root, "data", data_json(&info->data));
     json_object_set_new(root, "settings", settings_json(&info->settings));
     return root;
@@ -332,6 +337,21 @@ static int read_data(struct ckpt_index *ix, const json_t *obj, struct checkpoint
     return 0;
 }
 
+/* Whatever they are: they are compared and shown, nothing more. */
+static int read_facts(struct ckpt_index *ix, struct checkpoint_info *info,
+                      const json_t *doc, struct err *err) {
+    const json_t *facts = json_object_get(doc, "model_facts");
+    if (!facts)
+        return 0;
+    if (!json_is_object(facts))
+        return err_input(err, "model_facts: expected an object, got %s",
+                         json_type_name(facts));
+    char *text = json_dumps(facts, JSON_COMPACT);
+    info->facts = arena_strdup(&ix->arena, text);
+    free(text);
+    return 0;
+}
+
 static int read_info(struct ckpt_index *ix, struct checkpoint_info *info, const json_t *doc,
                      struct err *err) {
     const char *model = NULL;
@@ -339,7 +359,7 @@ static int read_info(struct ckpt_index *ix, struct checkpoint_info *info, const 
     if (json_format(doc, CKPT_FORMAT, err) < 0 ||
         json_keys(doc,
                   "format step skipped loss_scale good_steps sample seed run model "
-                  "model_hash data settings files tensors checksum",
+                  "model_hash model_facts batch data settings files tensors checksum",
                   err) < 0 ||
         json_int(doc, "step", 0, INT64_MAX, &info->step, err) < 0 ||
         json_int(doc, "skipped", 0, info->step, &info->skipped, err) < 0 ||
@@ -349,6 +369,8 @@ static int read_info(struct ckpt_index *ix, struct checkpoint_info *info, const 
         read_seed(doc, &info->seed, err) < 0 || read_hex(doc, "run", &info->run, err) < 0 ||
         json_str(doc, "model", &model, err) < 0 ||
         read_hex(doc, "model_hash", &info->model_hash, err) < 0 ||
+        json_opt_int(doc, "batch", 1, INT64_MAX, &info->batch, err) < 0 ||
+        read_facts(ix, info, doc, err) < 0 ||
         json_object_member(doc, "data", &data, err) < 0 ||
         json_object_member(doc, "settings", &settings, err) < 0)
         return -1;

@@ -34,14 +34,15 @@ static bool is_later(const struct ckpt_entry *a, const struct ckpt_entry *b) {
     return a->step > b->step || (a->step == b->step && a->state < b->state);
 }
 
-int checkpoint_latest(const char *dir, char **path, struct err *err) {
+int checkpoint_older(const char *dir, int64_t before, char **path, int64_t *step,
+                     struct err *err) {
     struct ckpt_entries e;
     struct ckpt_entry best = {.step = -1};
     *path = NULL;
     if (ckpt_scan(&e, dir, err) < 0)
         return -1;
     for (int64_t i = 0; i < e.n; i++) {
-        if (e.p[i].state == CKPT_TEMP || !is_later(&e.p[i], &best))
+        if (e.p[i].state == CKPT_TEMP || e.p[i].step >= before || !is_later(&e.p[i], &best))
             continue;
         char *p = ckpt_dir_path(dir, e.p[i].state, e.p[i].step);
         if (has_index(p)) {
@@ -53,7 +54,13 @@ int checkpoint_latest(const char *dir, char **path, struct err *err) {
         }
     }
     arr_release(&e);
+    if (step)
+        *step = best.step;
     return *path != NULL;
+}
+
+int checkpoint_latest(const char *dir, char **path, struct err *err) {
+    return checkpoint_older(dir, INT64_MAX, path, NULL, err);
 }
 
 bool checkpoint_is(const char *path) {
@@ -162,15 +169,38 @@ const char *checkpoint_path(const struct checkpoint *ck) {
 
 /* ---- checking ---------------------------------------------------------------------- */
 
+/* The first fact that the checkpoint has otherwise, or has not; -1 with it as the message, 0 if none. */
+static int compare_facts(const char *was, const char *is, struct err *err) {
+    json_t *a = was ? json_parse(was, strlen(was), "facts", NULL) : NULL;
+    json_t *b = is ? json_parse(is, strlen(is), "facts", NULL) : NULL;
+    const char *name;
+    json_t *v;
+    int rc = 0;
+    json_object_foreach(b, name, v) {
+        const char *here = json_string_value(v);
+        const char *there = json_string_value(json_object_get(a, name));
+        if (!a || (there && here && !strcmp(there, here)))
+            continue;
+        rc = err_input(err, "%s is %s, and %s in the checkpoint", name, here ? here : "?",
+                       there ? there : "nothing");
+        break;
+    }
+    json_decref(a);
+    json_decref(b);
+    return rc;
+}
+
 int checkpoint_check_model(const struct checkpoint *ck, const char *model,
-                           uint64_t model_hash, struct err *err) {
+                           uint64_t model_hash, const char *facts, struct err *err) {
     if (ck->info.model_hash == model_hash)
         return 0;
     bool named_alike = !strcmp(ck->info.model, model);
+    if (named_alike && compare_facts(ck->info.facts, facts, err) < 0)
+        return err_prefix(err, "%s: written by another model %.100s", ck->path, model);
     if (named_alike)
         return err_input(err,
                          "%s: written by a model %.100s that differs from this one in "
-                         "its sizes, rates or ops",
+                         "its ops or in how its parameters begin",
                          ck->path, model);
     return err_input(err, "%s: written by model %.100s, expected %.100s", ck->path,
                      ck->info.model, model);

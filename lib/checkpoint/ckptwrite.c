@@ -73,11 +73,17 @@ void checkpoint_unlock(int lock) {
  * of older steps, which must be its own. */
 static int check_run(const char *dir, uint64_t run, int64_t step, struct err *err) {
     struct checkpoint *newest = NULL;
+    int64_t before = INT64_MAX;
     char *path;
-    int found = checkpoint_latest(dir, &path, err);
+    int found = checkpoint_older(dir, before, &path, &before, err);
+    /* A run that goes on has chosen a whole one; what is damaged is no reason to stop it. */
+    while (run && found > 0 && checkpoint_open(&newest, path, NULL) < 0) {
+        free(path);
+        found = checkpoint_older(dir, before, &path, &before, err);
+    }
     if (found <= 0)
         return found;
-    int rc = checkpoint_open(&newest, path, err);
+    int rc = newest ? 0 : checkpoint_open(&newest, path, err);
     if (rc == 0) {
         const struct checkpoint_info *info = checkpoint_info(newest);
         if (info->run != run) {

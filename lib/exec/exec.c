@@ -232,6 +232,10 @@ atomic_llong *exec_progress(const struct exec *x, int64_t bytes) {
     return &p->done;
 }
 
+int64_t exec_sample(const struct exec *x) {
+    return x->sample;
+}
+
 int64_t exec_steps(const struct exec *x) {
     return x->step;
 }

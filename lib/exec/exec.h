@@ -120,6 +120,8 @@ int exec_agree(struct comm *comm, int rc, struct err *err);
 
 /* Steps of training that are done, those of the checkpoint included. */
 int64_t exec_steps(const struct exec *x);
+/* Where they are in the data: the first sample of the next step. */
+int64_t exec_sample(const struct exec *x);
 /* Bytes that this rank allocates for the program. */
 int64_t exec_arena_bytes(const struct exec *x);
 /* Time spent so far by opcode, in s, but for what was replayed; and from 0 again. */

@@ -159,6 +159,10 @@ struct model *model_from_json(json_t *doc, const char *preset, const char *set,
                               struct err *err);
 void model_destroy(struct model *m);
 
+/* What decides the model's numbers, in words, as the text of a JSON object: "the size of hidden": "64",
+ * "rate of layer.0.drop": "0.1". For messages that say how two models differ. Fresh; free() it. */
+char *model_facts(const struct model *m);
+
 /* Dim of this name, or -1. */
 int model_dim_find(const struct model *m, const char *name);
 /* The same; where there is none, the message lists those that there are. */

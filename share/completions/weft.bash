@@ -6,7 +6,7 @@
 
 # The lines of "-h": "-d, --data SOURCE   text" becomes "-d --data SOURCE text".
 _weft_options() { # _weft_options TOOL
-    "$1" -h 2>/dev/null | sed -n 's/\[=[A-Z]*\]/ /; s/^ *-\([a-z]\), --/ -\1 --/p; s/^ *--/ - --/p'
+    "$1" -h 2>/dev/null | sed -n 's/\[=[A-Z]*\]/ /; s/^ *-\([A-Za-z]\), --/ -\1 --/p; s/^ *--/ - --/p'
 }
 
 # The words of "none, selective or full (none)" and of "kept by the host: optimizer, parameters,
@@ -195,7 +195,7 @@ _weft() {
         [ "$cut" = "$current" ] || COMPREPLY=("${COMPREPLY[@]/#/$option=}")
     elif [[ $current == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$(_weft_options "$tool" |
-            sed -E 's/^ (- )?((-[a-z] )?--[a-z0-9-]+).*/\2/')" -- "$current")
+            sed -E 's/^ (- )?((-[A-Za-z] )?--[a-z0-9-]+).*/\2/')" -- "$current")
     elif [ "$tool" != "${tool%weft-solve}" ] && [ ${#words[@]} -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W 'layout partition stages joint' -- "$current")
     elif [ "$tool" != "${tool%weft-ckpt}" ] && [ ${#words[@]} -eq 1 ]; then
@@ -216,5 +216,5 @@ _weft() {
     done
 }
 
-complete -F _weft weft-ckpt weft-plan weft-predict weft-profile-comm weft-profile-fit weft-profile-op weft-run weft-search \
+complete -F _weft weft-ckpt weft-keep weft-plan weft-predict weft-profile-comm weft-profile-fit weft-profile-op weft-run weft-search \
     weft-solve

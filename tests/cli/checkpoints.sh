@@ -195,6 +195,53 @@ is "$status $(find infinite -name 'step-*' | wc -l)" '1 0' 'parameters that are 
 says 'error:.*2: parameters.*finite'
 is "$(find infinite -name '.tmp*' -o -name '*.safetensors')" '' 'and nothing of them stays'
 
+run -n 60 --lr 1e30 --clip 0 --save dead
+is "$status $(find dead -name 'step-*' | wc -l) $(wc -l <out)" '1 0 21' 'twenty skipped steps in a row end the run'
+says 'error: step 21: 20 steps in a row.*not saved'
+says '20 of 21 steps were skipped'
+
+# ---- older checkpoints ------------------------------------------------------------------------------------
+run -n 9 --lr 0.01
+bits out | tail -n 6 >whole.bits
+run -n 9 --lr 0.01 --save older --save-every 3 --keep 0
+printf x | dd of=older/step-00000009/rank-0000.safetensors bs=1 seek=20000 conv=notrunc 2>err
+echo torn >older/step-00000006/index.json
+mkdir older/step-00000008
+run --save older --keep 0 --auto-resume
+[ "$status" -eq 0 ] && [ "$(bits out)" = "$(cat whole.bits)" ]
+ok $? '--auto-resume goes on from the newest checkpoint that is whole, bit for bit'
+says 'older/step-00000009/rank-0000.safetensors: checksum.*older/step-00000003'
+says 'older/step-00000006/index.json:1:'
+says 'older/step-00000008: has no index.json'
+says 'resuming from older/step-00000003'
+run --save older --keep 0 --auto-resume
+stepped '[]' 'and what was damaged is whole again'
+mv older/step-00000003 gone && rm -r older/step-00000006
+printf x | dd of=older/step-00000009/rank-0000.safetensors bs=1 seek=20000 conv=notrunc 2>err
+refuses 3 'older/step-00000009/rank-0000.safetensors: checksum' 'no older one' --save older --auto-resume
+jq '.batch = 4' one.json >kept.json && mv one.json full.json && mv kept.json one.json
+run -n 5 --resume gone
+says 'resume: a batch of 4 samples replaces 8 of.*number 24'
+jq '.set = "layers=1,hidden=64,heads=4,seq=16,dropout=0.1"' full.json >one.json
+refuses 3 'gone: .*the size of hidden is 64, and 48' 'another size' --resume gone
+jq '.set = "layers=1,hidden=48,heads=4,seq=16,dropout=0.2"' full.json >one.json
+refuses 3 'gone: .*rate of drop is 0.2.*, and 0.1' 'another rate' --resume gone
+mv full.json one.json
+
+# ---- in memory -------------------------------------------------------------------------------------------
+run -n 6 --lr 0.01 --save disk --save-every 3 --memory memory
+bits out | tail -n 1 >last.bits
+is "$(ls memory | tr '\n' ' ')" 'step-00000004 step-00000005 ' 'checkpoints of the last two steps in memory'
+rm -r disk/step-00000006
+run -n 6 --save disk --memory memory --auto-resume
+stepped '[6]' 'the newer of both folders is gone on from'
+[ "$(bits out)" = "$(cat last.bits)" ]
+ok $? 'bit for bit'
+mkdir -p blocked/.tmp-step-00000002/full # what stands in the way of every checkpoint
+run -n 4 --save blocked --save-every 2
+is "$status $(wc -l <out)" '4 4' 'a checkpoint that fails lets training go on, but for the last one'
+says 'step 2: not saved: .*training goes on'
+
 # ---- several threads ---------------------------------------------------------------------------------
 # Five million parameters: the file is written and read in a dozen pieces.
 threads() { # threads N PLAN ARGS...

@@ -46,11 +46,11 @@ text() {
 # ---- options --------------------------------------------------------------------------------
 # Tags of a list: "-d, --data SOURCE", "--beta1 X, --beta2 X".
 page_options() {
-    text "$1" | sed '/^EXAMPLES/,/^[A-DF-Z]/d' | grep -E '^ +-' | grep -oE '(^ +|, )--?[a-z][a-z0-9-]*' | sed 's/^[ ,]*//' | sort -u
+    text "$1" | sed '/^EXAMPLES/,/^[A-DF-Z]/d' | grep -E '^ +-' | grep -oE '(^ +|, )--?[A-Za-z][a-z0-9-]*' | sed 's/^[ ,]*//' | sort -u
 }
 help_options() {
-    "$1" -h 2>/dev/null | grep -E '^ +-' | grep -oE '^ +(-[a-z], +)?--[a-z0-9-]+' |
-        grep -oE -- '--?[a-z][a-z0-9-]*' | sort -u
+    "$1" -h 2>/dev/null | grep -E '^ +-' | grep -oE '^ +(-[A-Za-z], +)?--[a-z0-9-]+' |
+        grep -oE -- '--?[A-Za-z][a-z0-9-]*' | sort -u
 }
 for source in tools/*/weft-*.c; do
     tool=$(basename "$source" .c)

@@ -99,7 +99,10 @@ static int save(const char *dir, int64_t step, struct pieces *ps, int ranks, int
                                    .sample = 8 * step,
                                    .seed = 5,
                                    .model = "gpt:nano",
-                                   .model_hash = 0xfedcba9876543210u};
+                                   .model_hash = 0xfedcba9876543210u,
+                                   .facts = "{\"the size of seq\":\"64\","
+                                            "\"the size of vocab\":\"8\"}",
+                                   .batch = 8};
     char *reports[RANKS_MAX] = {0};
     int bad = checkpoint_begin(dir, step, err);
     for (int r = 0; !bad && r < ranks; r++) {
@@ -200,10 +203,14 @@ static void test_info(void) {
     ok(info->step == 100 && info->sample == 800 && info->seed == 5 &&
            !strcmp(info->model, "gpt:nano") && info->model_hash == 0xfedcba9876543210u,
        "step, data position, seed, model");
-    ok(!checkpoint_check_model(ck, "gpt:nano", 0xfedcba9876543210u, &err) &&
-           checkpoint_check_model(ck, "gpt:nano", 1, &err) < 0,
+    ok(!checkpoint_check_model(ck, "gpt:nano", 0xfedcba9876543210u, NULL, &err) &&
+           checkpoint_check_model(ck, "gpt:nano", 1, NULL, &err) < 0,
        "%s", err.msg);
-    ok(checkpoint_check_model(ck, "mlp", 1, &err) < 0 && err.status == EXIT_INPUT, "%s",
+    const char *other = "{\"the size of seq\":\"64\",\"the size of vocab\":\"9\"}";
+    ok(info->batch == 8 && checkpoint_check_model(ck, "gpt:nano", 1, other, &err) < 0 &&
+           strstr(err.msg, "the size of vocab is 9, and 8 in"),
+       "%s", err.msg);
+    ok(checkpoint_check_model(ck, "mlp", 1, NULL, &err) < 0 && err.status == EXIT_INPUT, "%s",
        err.msg);
     float out[64];
     box = whole(2, (int64_t[]){4, 6});

@@ -139,10 +139,13 @@ static int open_input(struct export *x, const struct ckpt_options *o, const char
     x->model = model_load(o->model, o->set, err);
     x->w = x->model ? weights_of(x->model, err) : NULL;
     struct err none = {0};
+    char *facts = x->model ? model_facts(x->model) : NULL;
     struct bulk_way way = {.threads = 2}; /* one reads, the other hashes */
-    if (!x->w || checkpoint_open(&x->ck, path, err) < 0 ||
-        checkpoint_check_model(x->ck, x->model->name, x->model->hash, err) < 0 ||
-        checkpoint_verify(x->ck, 0, 1, &way, err) < 0)
+    int rc = x->w && checkpoint_open(&x->ck, path, err) == 0
+                 ? checkpoint_check_model(x->ck, x->model->name, x->model->hash, facts, err)
+                 : -1;
+    free(facts);
+    if (rc < 0 || checkpoint_verify(x->ck, 0, 1, &way, err) < 0)
         return -1;
     x->config = weights_config(x->model, &none);
     if (none.status && err)

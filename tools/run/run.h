@@ -6,6 +6,7 @@
 #include "cost/profile.h"
 #include "cuda/cuda.h"
 #include "exec/exec.h"
+#include "keep/beat.h"
 #include "nccl/nccl.h"
 
 struct run_options {
@@ -15,9 +16,15 @@ struct run_options {
     struct checkpoint_settings set;
     int64_t valid_every, valid_batches;
     const char *save, *resume, *init;
+    const char
+        *memory; /* NULL, or a folder in the host's memory for checkpoints between those */
+    int64_t memory_every;   /* these and save_every: < 0 = as is measured to be best */
+    double failure_every_s; /* mean time between failures, for that */
+    const char *save_text, *memory_text; /* --save-every and --memory-every as given */
     bool auto_resume, other_data;
     int64_t save_every, keep;
     const char *non_finite; /* "skip" or "stop" */
+    int64_t max_skips;      /* steps in a row; 0 = no limit */
     int64_t threads;        /* 0 = a fair share */
     double timeout_s;       /* of every wait for another rank; 0 = no limit */
     const char *trace;
@@ -25,6 +32,7 @@ struct run_options {
     const char *profile;      /* NULL, or where algorithms of products are known */
     bool deterministic, tf32; /* of GPUs */
     bool timing, dry_run;
+    struct beat *beat; /* for a supervisor; or NULL */
     const char
         *explain; /* NULL; "" = the program, else the pass behind which it is printed */
 };
@@ -50,17 +58,42 @@ int run_agree_inputs(struct comm *comm, const struct model *m, const struct data
 int64_t run_workspace(const struct program *g, int stage, const struct cluster *c,
                       int threads);
 
+/* ---- run_resume.c: called by all ranks ----------------------------------------------------- */
+
+enum { RUN_DISK, RUN_MEMORY, RUN_FOLDERS };
+
+/* How far back in each folder the search for a whole checkpoint has come. */
+struct run_search {
+    int64_t before[RUN_FOLDERS]; /* steps from this one on are not considered */
+    int folder;                  /* of that which is opened, */
+    int64_t step;                /* and its step; both of rank 0 alone */
+};
+
+/* Opens what --auto-resume goes on from: the newest whole checkpoint. *ck is NULL where there is none.
+ * Rank 0 says what it passes over. Returns 0 or -1. */
+int run_open_newest(struct comm *comm, const struct run_options *o, struct run_search *s,
+                    struct checkpoint **ck, struct err *err);
+/* The next older one in its place, where that cannot be read. Returns 1, 0 if there is none, or -1. */
+int run_open_older(struct comm *comm, const struct run_options *o, struct run_search *s,
+                   struct checkpoint **ck, struct err *err);
+/* Says which steps in the folder of --resume are unfinished. */
+void run_note_unfinished(const struct run_options *o);
+
 /* ---- run_settings.c ------------------------------------------------------------------------ */
 
-/* Opens the checkpoint of model m and of this optimizer to go on from; *ck is NULL where there is none
- * to go on from, as --auto-resume allows. Returns 0 or -1. */
-int run_open_resume(const struct run_options *o, const struct model *m,
-                    enum optimizer optimizer, struct checkpoint **ck, struct err *err);
+/* Is the checkpoint of model m and of this optimizer, and of the seed that is given, if one is? Returns 0 or
+ * -1. */
+int run_check_resume(const struct run_options *o, const struct model *m,
+                     enum optimizer optimizer, const struct checkpoint *ck,
+                     struct err *err);
 
 /* Gives what the command line leaves open its value: that of the checkpoint (NULL = none), or the
  * usual one. `speaks`: says on stderr what the command line changes. */
 void run_settle(struct run_options *o, const struct checkpoint_info *ck,
                 enum optimizer optimizer, bool speaks);
+
+/* Says on stderr that a step of this plan takes another number of samples than before, if it does. */
+void run_note_batch(const struct checkpoint_info *ck, int64_t batch);
 
 /* Is this the data that the checkpoint was trained on? Returns 0 or -1. */
 int run_check_data(const struct run_options *o, const struct checkpoint *ck,
@@ -70,13 +103,15 @@ int run_check_data(const struct run_options *o, const struct checkpoint *ck,
 
 /* What a training needs besides the plan. */
 struct run_inputs {
-    struct checkpoint *ck; /* to go on from, or NULL */
+    struct checkpoint *ck;    /* to go on from, or NULL */
+    struct run_search search; /* that found it */
+    char *facts;              /* of the model */
     struct weights *weights;
     struct weight_file *init; /* to begin with, or NULL */
     struct data *data;
     struct checkpoint_info about; /* what the executor does not know of a checkpoint */
     int64_t valid_batches; /* of a validation: that there are, at most those wanted */
-    int lock;              /* on the folder of --save; -1 = none here */
+    int lock[RUN_FOLDERS]; /* on the folders of --save and --memory; -1 = none here */
 };
 
 /* Of this rank: those wanted, or a fair share of its node's cores. */

@@ -86,10 +86,12 @@ static int check_validation(const struct run_options *o, struct run_inputs *in,
 
 /* What is written at the end must be writable at the beginning. */
 static int check_outputs(const struct run_options *o, const struct checkpoint_info *ck,
-                         int *lock, struct err *err) {
-    if (o->save &&
-        (*lock = checkpoint_prepare(o->save, ck ? ck->run : 0, ck ? ck->step : 0, err)) < 0)
-        return -1;
+                         int lock[RUN_FOLDERS], struct err *err) {
+    const char *dir[RUN_FOLDERS] = {[RUN_DISK] = o->save, [RUN_MEMORY] = o->memory};
+    for (int f = 0; f < RUN_FOLDERS; f++)
+        if (dir[f] && (lock[f] = checkpoint_prepare(dir[f], ck ? ck->run : 0,
+                                                    ck ? ck->step : 0, err)) < 0)
+            return -1;
     return o->trace ? file_out_check(o->trace, err) : 0;
 }
 
@@ -101,10 +103,11 @@ static uint64_t new_run(void) {
 }
 
 static struct checkpoint_info about_run(const struct run_options *o,
-                                        const struct data *data,
+                                        const struct data *data, const char *facts,
                                         const struct checkpoint_info *ck) {
     const struct data_info *d = data_info(data);
     return (struct checkpoint_info){.run = ck ? ck->run : new_run(),
+                                    .facts = facts,
                                     .data = {d->format, d->items, d->hash[DATA_TRAIN]},
                                     .settings = o->set};
 }
@@ -119,17 +122,32 @@ static int open_init(struct run_inputs *in, const struct model *m, const char *p
     return in->init ? 0 : -1;
 }
 
+/* The checkpoint to go on from, if any. */
+static int open_resume(struct run_inputs *in, struct comm *comm, const struct plan *p,
+                       const struct run_options *o, struct err *err) {
+    if (o->resume && comm_rank(comm) == 0)
+        run_note_unfinished(o);
+    if (o->resume && exec_agree(comm, checkpoint_open(&in->ck, o->resume, err), err) < 0)
+        return -1;
+    if (o->auto_resume && run_open_newest(comm, o, &in->search, &in->ck, err) < 0)
+        return -1;
+    int rc = in->ck ? run_check_resume(o, p->model, p->optimizer, in->ck, err) : 0;
+    return exec_agree(comm, rc, err);
+}
+
 int run_open_inputs(struct run_inputs *in, struct comm *comm, const struct program *g,
                     struct run_options *o, struct err *err) {
     const struct plan *p = g->plan;
     bool speaks = comm_rank(comm) == 0;
-    *in = (struct run_inputs){.lock = -1};
+    *in = (struct run_inputs){.lock = {-1, -1}, .facts = model_facts(p->model)};
     if (exec_agree(comm, run_check_device(o, p, comm_rank(comm), err), err) < 0)
         return -1;
-    if (exec_agree(comm, run_open_resume(o, p->model, p->optimizer, &in->ck, err), err) < 0)
+    if (open_resume(in, comm, p, o, err) < 0)
         return -1;
     const struct checkpoint_info *ck = in->ck ? checkpoint_info(in->ck) : NULL;
     run_settle(o, ck, p->optimizer, speaks);
+    if (ck && speaks)
+        run_note_batch(ck, p->batch);
     if (exec_agree(comm, open_data(&in->data, p->model, o, err), err) < 0 ||
         exec_agree(comm, open_init(in, p->model, o->init, err), err) < 0 ||
         run_agree_inputs(comm, p->model, in->data, in->ck, in->init, err) < 0)
@@ -140,8 +158,8 @@ int run_open_inputs(struct run_inputs *in, struct comm *comm, const struct progr
     if (rc == 0)
         rc = check_validation(o, in, p->batch, speaks, err);
     if (rc == 0 && speaks)
-        rc = check_outputs(o, ck, &in->lock, err);
-    in->about = about_run(o, in->data, ck);
+        rc = check_outputs(o, ck, in->lock, err);
+    in->about = about_run(o, in->data, in->facts, ck);
     if (exec_agree(comm, rc, err) < 0)
         return -1;
     return exec_agree(comm, check_memory(comm, g, o, err), err);
@@ -152,5 +170,7 @@ void run_close_inputs(struct run_inputs *in) {
     checkpoint_close(in->ck);
     weight_file_close(in->init);
     weights_destroy(in->weights);
-    checkpoint_unlock(in->lock);
+    for (int f = 0; f < RUN_FOLDERS; f++)
+        checkpoint_unlock(in->lock[f]);
+    free(in->facts);
 }

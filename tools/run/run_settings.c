@@ -21,27 +21,27 @@ static int check_optimizer(const struct checkpoint *ck, enum optimizer optimizer
                     "a new run can begin with its weights: weft-ckpt export, then --init");
 }
 
-int run_open_resume(const struct run_options *o, const struct model *m,
-                    enum optimizer optimizer, struct checkpoint **ck, struct err *err) {
-    char *path = NULL;
-    int rc = 0;
-    *ck = NULL;
-    if (o->resume)
-        rc = checkpoint_open(ck, o->resume, err);
-    else if (o->auto_resume && (rc = checkpoint_latest(o->save, &path, err)) > 0)
-        rc = checkpoint_open(ck, path, err);
-    free(path);
-    if (rc < 0 || !*ck)
-        return rc;
-    if (checkpoint_check_model(*ck, m->name, m->hash, err) < 0 ||
-        check_optimizer(*ck, optimizer, err) < 0)
+int run_check_resume(const struct run_options *o, const struct model *m,
+                     enum optimizer optimizer, const struct checkpoint *ck,
+                     struct err *err) {
+    char *facts = model_facts(m);
+    int rc = checkpoint_check_model(ck, m->name, m->hash, facts, err);
+    free(facts);
+    if (rc < 0 || check_optimizer(ck, optimizer, err) < 0)
         return -1;
-    uint64_t seed = checkpoint_info(*ck)->seed;
+    uint64_t seed = checkpoint_info(ck)->seed;
     if (o->seed.given && o->seed.value != seed)
         return err_usage(err,
                          "--seed %" PRIu64 ": the checkpoint was made with seed %" PRIu64,
                          o->seed.value, seed);
     return 0;
+}
+
+void run_note_batch(const struct checkpoint_info *ck, int64_t batch) {
+    if (ck->batch && ck->batch != batch)
+        note("weft-run: resume: a batch of %" PRId64 " samples replaces %" PRId64
+             " of the checkpoint; the samples go on from number %" PRId64,
+             batch, ck->batch, ck->sample);
 }
 
 /* A member of the settings as the option that sets it. */

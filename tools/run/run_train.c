@@ -16,6 +16,12 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Of checkpoints in a folder whose interval is measured. */
+struct pace {
+    double cost_s;      /* of one, mean of the last */
+    int64_t last, told; /* step of the last one; the interval that was printed */
+};
+
 struct loop {
     const struct run_options *o;
     struct comm *comm;
@@ -23,9 +29,16 @@ struct loop {
     struct exec *x;
     struct run_inputs in;
     struct progress progress;
+    int64_t batch;
     bool speaks;
-    bool stops;               /* at a step that is not finite */
-    int64_t skips;            /* steps in a row that were not finite */
+    bool stops;    /* at a step that is not finite */
+    int64_t skips; /* steps in a row that were not finite */
+    struct pace pace[RUN_FOLDERS];
+    bool due
+        [RUN_FOLDERS]; /* a checkpoint behind this step: rank 0's word, then all ranks' */
+    double step_s;     /* mean of the last steps */
+    int64_t skipped, tried;   /* such steps of this run, and all of it */
+    bool diverges;            /* more in a row than --max-skips allows */
     const char *bad;          /* what was not in the last of them */
     double max_bytes;         /* largest arena of any rank */
     struct err output;        /* the metrics cannot be written any more */
@@ -142,14 +155,26 @@ static void count_skips(struct loop *l, const struct exec_metrics *m) {
              (long long)l->skips);
     if (!m->skipped)
         l->skips = 0;
+    l->skipped += m->skipped;
+    l->diverges = l->o->max_skips && l->skips >= l->o->max_skips;
+}
+
+/* A training that mostly stood still must not look like one that went well. */
+static void report_skips(const struct loop *l) {
+    if (l->speaks && l->skipped && !l->stops)
+        note("weft-run: %lld of %lld steps were skipped, for they were not finite",
+             (long long)l->skipped, (long long)l->tried);
 }
 
 /* Did any rank get a signal, or lose its output? All must stop after the same step. */
 static int any_interrupted(struct loop *l, bool *stop, struct err *err) {
-    double flag = interrupted() || l->output.status;
-    if (comm_max_double(comm_world(l->comm), &flag, 1, err) < 0)
+    double flag[1 + RUN_FOLDERS] = {interrupted() || l->output.status, l->due[RUN_DISK],
+                                    l->due[RUN_MEMORY]};
+    if (comm_max_double(comm_world(l->comm), flag, 1 + RUN_FOLDERS, err) < 0)
         return err_prefix(err, "step %lld", (long long)exec_steps(l->x));
-    *stop = flag > 0;
+    *stop = flag[0] > 0;
+    for (int f = 0; f < RUN_FOLDERS; f++)
+        l->due[f] = flag[1 + f] > 0;
     return 0;
 }
 
@@ -161,6 +186,7 @@ static int between_batches(void *ctx, struct err *err) {
 /* Sets *stop where a signal came in the midst of it: there is no loss then. */
 static int validate(struct loop *l, bool *stop, struct err *err) {
     double loss;
+    beat_enter(l->o->beat, BEAT_VALIDATE);
     int rc = exec_validate(l->x, l->in.valid_batches, between_batches, l, &loss, err);
     *stop |= rc > 0;
     if (rc == 0 && l->speaks)
@@ -173,11 +199,56 @@ static bool every(int64_t period, int64_t step) {
     return period > 0 && step % period == 0;
 }
 
+static struct pace *pace_of(struct loop *l, const char *dir) {
+    return &l->pace[dir == l->o->memory ? RUN_MEMORY : RUN_DISK];
+}
+
+/* What a checkpoint took: the first one also touches memory that others find. */
+static void note_cost(struct loop *l, const char *dir, double seconds) {
+    struct pace *p = pace_of(l, dir);
+    beat_saved(l->o->beat, dir == l->o->memory, seconds);
+    p->cost_s = p->cost_s > 0 ? 0.7 * p->cost_s + 0.3 * seconds : seconds;
+}
+
+/* Young and Daly: what checkpoints cost and what failures undo is least, together, at the square root of
+ * twice the cost of one times the mean time between failures. Rank 0 knows; it says what it finds. */
+static int64_t best_interval(struct loop *l, struct pace *p, const char *where) {
+    if (!(p->cost_s > 0) || !(l->step_s > 0))
+        return 1;
+    double best = sqrt(2 * p->cost_s * l->o->failure_every_s) / l->step_s;
+    int64_t n = best < 1 ? 1 : best > 1e9 ? 1000000000 : (int64_t)best;
+    if (n > 3 * p->told || 3 * n < p->told) {
+        note(
+            "weft-run: a checkpoint %s takes %.3g ms, a step %.3g ms: with a failure every "
+            "%.0f s, one every %lld steps is best",
+            where, 1e3 * p->cost_s, 1e3 * l->step_s, l->o->failure_every_s, (long long)n);
+        p->told = n;
+    }
+    return n;
+}
+
+/* Is one due? Where the interval is measured that is rank 0's to say (l->due). */
+static bool is_due(struct loop *l, int folder, int64_t period) {
+    const int64_t step = exec_steps(l->x);
+    struct pace *p = &l->pace[folder];
+    if (period >= 0)
+        return every(period, step);
+    if (step < p->last + best_interval(l, p, folder == RUN_DISK ? "on disk" : "in memory"))
+        return false;
+    p->last = step;
+    return true;
+}
+
+enum { MEMORY_KEPT = 2 }; /* the newest, and the one before while it is written */
+
 /* Behind a skipped step nothing new is worth the place of an older checkpoint. */
-static int save(struct loop *l, struct err *err) {
-    int64_t keep = l->skips ? 0 : l->o->keep;
+static int save(struct loop *l, const char *dir, struct err *err) {
+    int64_t keep = l->skips ? 0 : dir == l->o->memory ? MEMORY_KEPT : l->o->keep;
     double start = now_s();
-    int rc = exec_save(l->x, l->o->save, &l->in.about, keep, err);
+    beat_enter(l->o->beat, BEAT_SAVE);
+    int rc = exec_save(l->x, dir, &l->in.about, keep, err);
+    if (rc == 0)
+        note_cost(l, dir, now_s() - start);
     if (rc == 0 && l->speaks)
         note_verbose("weft-run: step %lld: saving took %.2f s, for %.3f GB of rank 0",
                      (long long)exec_steps(l->x), now_s() - start,
@@ -189,9 +260,18 @@ static int save(struct loop *l, struct err *err) {
 static int last_words(struct loop *l, bool saved, struct err *err) {
     struct exec *x = l->x;
     int rc = 0;
-    if (l->o->save && !saved && (rc = save(l, err)) < 0)
+    report_skips(l);
+    if (l->o->save && !saved && !l->diverges && (rc = save(l, l->o->save, err)) < 0)
         return -1;
-    if (l->output.status) {
+    if (l->diverges) {
+        rc =
+            err_no(err,
+                   "step %lld: %lld steps in a row were not finite: the training diverges; "
+                   "its parameters were not saved",
+                   (long long)exec_steps(x), (long long)l->skips);
+        err_hint(err, "a lower --lr, a longer --warmup or --clip may help; --max-skips "
+                      "sets the limit");
+    } else if (l->output.status) {
         *err = l->output;
         rc = -1;
     } else if (rc > 0) {
@@ -204,15 +284,52 @@ static int last_words(struct loop *l, bool saved, struct err *err) {
     return exec_agree(l->comm, rc, err);
 }
 
+/* A disk that is full now may not be so when the next checkpoint is due: the training is worth more than
+ * one of them. What was written of it makes room. */
+static int save_or_warn(struct loop *l, const char *dir, int64_t *saved, struct err *err) {
+    struct err why = {0};
+    int rc = save(l, dir, &why);
+    if (rc == 0)
+        *saved = exec_steps(l->x);
+    if (rc >= 0)
+        return 0;
+    if (why.status != EXIT_SYSTEM) {
+        *err = why;
+        return -1;
+    }
+    if (l->speaks) {
+        checkpoint_abandon(dir, exec_steps(l->x), NULL);
+        note("weft-run: step %lld: not saved: %s; training goes on",
+             (long long)exec_steps(l->x), why.msg);
+    }
+    return 0;
+}
+
+static int save_if_due(struct loop *l, int64_t *saved, struct err *err) {
+    const struct run_options *o = l->o;
+    int64_t in_memory;
+    if (l->due[RUN_DISK] && save_or_warn(l, o->save, saved, err) < 0)
+        return -1;
+    if (l->due[RUN_MEMORY] && *saved != exec_steps(l->x))
+        return save_or_warn(l, o->memory, &in_memory, err);
+    return 0;
+}
+
 /* One step, and what is due after it. */
 static int step(struct loop *l, bool *stop, int64_t *saved, struct err *err) {
     struct exec *x = l->x;
     struct exec_metrics m;
     double start = now_s(), waited = l->report.waited_s;
+    beat_enter(l->o->beat, l->tried ? BEAT_STEP : BEAT_FIRST);
+    memset(l->due, 0, sizeof l->due);
     if (exec_step(x, &m, err) < 0)
         return -1;
     double seconds = now_s() - start;
     report_step(l, &m, seconds, seconds - (l->report.waited_s - waited));
+    beat_step(l->o->beat, exec_steps(x), l->o->beat ? exec_sample(x) : 0, seconds);
+    /* The first one also allocates. */
+    l->step_s = l->tried < 2 ? seconds : 0.98 * l->step_s + 0.02 * seconds;
+    l->tried++;
     if (!scale_was_too_large(&m))
         count_skips(l, &m);
     if (l->speaks) {
@@ -220,19 +337,16 @@ static int step(struct loop *l, bool *stop, int64_t *saved, struct err *err) {
         snprintf(detail, sizeof detail, "loss %.4f", m.loss);
         progress_step(&l->progress, exec_steps(x), detail);
     }
+    if (l->speaks && l->o->save)
+        l->due[RUN_DISK] = is_due(l, RUN_DISK, l->o->save_every);
+    if (l->speaks && l->o->memory)
+        l->due[RUN_MEMORY] = is_due(l, RUN_MEMORY, l->o->memory_every);
     if (any_interrupted(l, stop, err) < 0)
         return -1;
-    *stop |= m.skipped && l->stops && !scale_was_too_large(&m);
+    *stop |= l->diverges || (m.skipped && l->stops && !scale_was_too_large(&m));
     if (!*stop && every(l->o->valid_every, exec_steps(x)) && validate(l, stop, err) < 0)
         return -1;
-    if (l->o->save && every(l->o->save_every, exec_steps(x)) && !m.skipped) {
-        int rc = save(l, err);
-        if (rc < 0)
-            return -1;
-        if (rc == 0)
-            *saved = exec_steps(x);
-    }
-    return 0;
+    return m.skipped ? 0 : save_if_due(l, saved, err);
 }
 
 static int after_first(struct loop *l, struct err *err) {
@@ -248,6 +362,15 @@ static int steps(struct loop *l, struct err *err) {
     struct exec *x = l->x;
     int64_t first = exec_steps(x), last = l->o->set.steps, saved = first;
     bool stop = false;
+    if (l->o->beat) {
+        atomic_store(&l->o->beat->from, first);
+        atomic_store(&l->o->beat->step, first);
+        atomic_store(&l->o->beat->sample, exec_sample(x));
+        atomic_store(&l->o->beat->batch, l->batch);
+        atomic_store(&l->o->beat->target, last);
+    }
+    for (int f = 0; f < RUN_FOLDERS; f++)
+        l->pace[f].last = first;
     if (l->speaks && first >= last)
         note("weft-run: nothing to do: %lld of %lld steps are done", (long long)first,
              (long long)last);
@@ -261,7 +384,7 @@ static int steps(struct loop *l, struct err *err) {
     }
     if (l->speaks)
         progress_end(&l->progress);
-    if (l->speaks && stop && !l->output.status && !(l->stops && l->skips))
+    if (l->speaks && stop && !l->output.status && !l->diverges && !(l->stops && l->skips))
         note("weft-run: stopped by a signal after step %lld", (long long)exec_steps(x));
     return last_words(l, saved == exec_steps(x), err);
 }
@@ -298,16 +421,37 @@ static void took(const struct loop *l, const char *what, double *start) {
     *start = now;
 }
 
+/* With --auto-resume a file whose bytes are not those that were written leads to an older step. Settings
+ * are those of the newest: a run keeps them. */
+static int load(struct loop *l, struct err *err) {
+    struct err why = {0};
+    while (exec_load(l->x, l->in.ck, &why) < 0) {
+        int older = 0;
+        if (l->o->auto_resume && why.status == EXIT_INPUT &&
+            (older = run_open_older(l->comm, l->o, &l->in.search, &l->in.ck, err)) < 0)
+            return -1;
+        if (!older) {
+            *err = why;
+            return -1;
+        }
+        if (l->speaks)
+            note("weft-run: %s; going back to %s", why.msg, checkpoint_path(l->in.ck));
+        why = (struct err){0};
+    }
+    return 0;
+}
+
 /* The parameters as they are before the first step. */
 static int begin(struct loop *l, struct err *err) {
-    const struct checkpoint *ck = l->in.ck;
+    beat_enter(l->o->beat, BEAT_LOAD);
+    const bool resumes = l->in.ck != NULL;
     double start = now_s();
     if (exec_init(l->x, err) < 0)
         return -1;
     took(l, "drawing the parameters", &start);
-    if (ck && exec_load(l->x, ck, err) < 0)
+    if (resumes && load(l, err) < 0)
         return -1;
-    if (ck)
+    if (resumes)
         took(l, "reading the checkpoint", &start);
     if (l->in.init && exec_load_weights(l->x, l->in.init, err) < 0)
         return -1;
@@ -318,15 +462,14 @@ static int begin(struct loop *l, struct err *err) {
 
 static int train(struct loop *l, struct err *err) {
     struct exec *x = l->x;
-    const struct checkpoint *ck = l->in.ck;
     double bytes = (double)exec_arena_bytes(x);
     if (comm_max_double(comm_world(l->comm), &bytes, 1, err) < 0)
         return -1;
     l->max_bytes = bytes;
     if (begin(l, err) < 0)
         return -1;
-    if (l->speaks && ck)
-        note("weft-run: resuming from %s", checkpoint_path(ck));
+    if (l->speaks && l->in.ck)
+        note("weft-run: resuming from %s", checkpoint_path(l->in.ck));
     if (l->speaks && l->in.init)
         note("weft-run: beginning with the weights in %s", l->o->init);
     if (steps(l, err) < 0 || exec_drain(x, err) < 0)
@@ -381,6 +524,7 @@ int run_train(struct comm *comm, const struct program *g, struct run_options *o,
     struct loop l = {.o = o,
                      .comm = comm,
                      .model = g->plan->model,
+                     .batch = g->plan->batch,
                      .speaks = comm_rank(comm) == 0,
                      .stops = !strcmp(o->non_finite, "stop")};
     int rc = run_open_inputs(&l.in, comm, g, o, err);

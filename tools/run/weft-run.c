@@ -17,6 +17,10 @@ static struct run_options o = {.data = "synthetic",
                                .valid_batches = 8,
                                .keep = 2,
                                .non_finite = "skip",
+                               .max_skips = 20,
+                               .save_text = "0",
+                               .memory_text = "1",
+                               .failure_every_s = 3600,
                                .timeout_s = 600,
                                .set = {.steps = -1,
                                        .warmup = -1,
@@ -54,8 +58,14 @@ static const struct opt options[] = {
     {0, "valid-every", OPT_INT, "N", "validate every N steps (0 = never)", &o.valid_every},
     {0, "valid-batches", OPT_INT, "N", "batches of one validation (8)", &o.valid_batches},
     {0, "save", OPT_STR, "DIR", "write checkpoints here; the last at the end", &o.save},
-    {0, "save-every", OPT_INT, "N", "a checkpoint every N steps (0 = at the end)",
-     &o.save_every},
+    {0, "save-every", OPT_STR, "N", "a checkpoint every N steps, or auto (0 = at the end)",
+     &o.save_text},
+    {0, "failure-every", OPT_TIME, "TIME", "for auto: mean time between failures (1h)",
+     &o.failure_every_s},
+    {0, "memory", OPT_STR, "DIR", "checkpoints in memory too, such as /dev/shm/NAME",
+     &o.memory},
+    {0, "memory-every", OPT_STR, "N", "one of those every N steps, or auto (1)",
+     &o.memory_text},
     {0, "keep", OPT_INT, "N", "checkpoints kept, 0 = all (2)", &o.keep},
     {0, "resume", OPT_STR, "DIR",
      "continue from the newest checkpoint in DIR, or DIR/step-N", &o.resume},
@@ -67,6 +77,8 @@ static const struct opt options[] = {
      &o.other_data},
     {0, "non-finite", OPT_STR, "WHAT",
      "on a loss or norm that is not finite: skip or stop (skip)", &o.non_finite},
+    {0, "max-skips", OPT_INT, "N", "such steps in a row that end the run, 0 = any (20)",
+     &o.max_skips},
     {0, "threads", OPT_INT, "N", "threads of each rank (a fair share of the cores)",
      &o.threads},
     {0, "device", OPT_STR, "WHAT", "cpu or cuda (what the plan is for)", &o.device},
@@ -201,7 +213,21 @@ static int check_reals(struct err *err) {
     return 0;
 }
 
+/* "auto" is -1. */
+static int read_interval(const char *name, const char *text, int64_t *out,
+                         struct err *err) {
+    if (!strcmp(text, "auto"))
+        *out = -1;
+    else if (opt_parse_int(text, out) < 0)
+        return err_usage(err, "--%s: expected a whole number or auto, got \"%.40s\"", name,
+                         text);
+    return 0;
+}
+
 static int check_options(struct err *err) {
+    if (read_interval("save-every", o.save_text, &o.save_every, err) < 0 ||
+        read_interval("memory-every", o.memory_text, &o.memory_every, err) < 0)
+        return -1;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     if (check_reals(err) < 0)
         return -1;
@@ -221,6 +247,8 @@ static int check_options(struct err *err) {
         return err_usage(err, "--device: expected cpu or cuda, got \"%s\"", o.device);
     if (o.auto_resume && !o.save)
         return err_usage(err, "--auto-resume: expected --save DIR to resume from");
+    if (o.memory && (!o.save || !strcmp(o.memory, o.save)))
+        return err_usage(err, "--memory: expected --save DIR beside it, another folder");
     if (o.auto_resume && o.resume)
         return err_usage(err, "--auto-resume and --resume exclude each other");
     if (o.init && o.resume)
@@ -235,6 +263,7 @@ static int fail(struct comm *comm, const struct err *err) {
     bool first = comm ? comm_rank(comm) == 0 : !launched || !strcmp(launched, "0");
     bool alone = comm && comm_size(comm) > 1 && !err->shared;
     int status = err->status ? err->status : EXIT_SYSTEM;
+    beat_ended(o.beat, status, err->msg);
     if (alone ? comm_fail(comm, err) : first)
         err_report(err, tool.name);
     if (alone)
@@ -245,6 +274,7 @@ static int fail(struct comm *comm, const struct err *err) {
 int main(int argc, char **argv) {
     struct err err = {0};
     struct comm *comm = NULL;
+    o.beat = beat_join();
     int n = opt_parse(&tool, argc, argv, &err);
     if (n > 1)
         err_usage(&err, "expected one plan, got %d operands", n);
@@ -264,7 +294,10 @@ int main(int argc, char **argv) {
         if (rc == 0)
             rc = train(comm, path, &err);
     }
+    beat_enter(o.beat, BEAT_END);
     int status = rc < 0 ? fail(comm, &err) : EXIT_DONE;
+    if (rc == 0)
+        beat_ended(o.beat, status, "");
     comm_destroy(comm);
     return status;
 }

@@ -1,0 +1,89 @@
+/* beat.h - what the ranks of a node tell the supervisor beside them: a file in shared memory.
+ *
+ * The supervisor makes the file, with one beat for each rank of the job, and names it in the environment
+ * (BEAT_VARIABLE). A rank writes its own beat alone, a few words at the end of a step and where its phase
+ * changes; no message, no lock, no thread. Times are CLOCK_MONOTONIC, which all processes of a
+ * host share. Whatever kills a rank, its last beat stays.
+ *
+ *     struct beats *b = beats_create("/dev/shm/weft-keep-1/beats", 4, &err);   // supervisor
+ *     struct beat *own = beat_join();                       // rank: NULL where nobody watches
+ *     beat_enter(own, BEAT_STEP);
+ *     ... beats_at(b, 2)->phase ...
+ */
+#ifndef WEFT_BEAT_H
+#define WEFT_BEAT_H
+
+#include "common/err.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define BEAT_VARIABLE "WEFT_BEATS"
+
+/* Where a rank is. Only in BEAT_STEP is a long silence a hang. */
+#define BEAT_PHASES(X)                                                                     \
+    X(NONE, "not started")                                                                 \
+    X(START, "start")                                                                      \
+    X(LOAD, "load")                                                                        \
+    X(FIRST, "first step")                                                                 \
+    X(STEP, "step")                                                                        \
+    X(SAVE, "save")                                                                        \
+    X(VALIDATE, "validation")                                                              \
+    X(END, "end")
+
+enum beat_phase {
+#define X(id, text) BEAT_##id,
+    BEAT_PHASES(X)
+#undef X
+        BEAT_PHASE_COUNT
+};
+
+struct beat {
+    atomic_llong pid;      /* 0 = not started */
+    atomic_llong phase;    /* enum beat_phase */
+    atomic_llong at_us;    /* when this beat changed */
+    atomic_llong from;     /* steps done where this attempt began; */
+    atomic_llong target;   /* steps that are to be done */
+    atomic_llong step;     /* and now */
+    atomic_llong sample;   /* first sample of the next step */
+    atomic_llong batch;    /* samples of a step */
+    atomic_llong first_us; /* when the first step of the attempt was done; 0 = not yet */
+    atomic_llong steps_us; /* in all steps of it, */
+    atomic_llong last_us;  /* and in the last one */
+    atomic_llong saves;    /* checkpoints on disk of it, */
+    atomic_llong save_us;  /* and their time; */
+    atomic_llong copies;   /* the same of those in memory */
+    atomic_llong copy_us;
+    atomic_llong status; /* 1 + exit status, once the rank ends by itself */
+    char message[256];   /* of its error, written before the status */
+};
+
+const char *beat_phase_name(enum beat_phase phase);
+int64_t beat_now_us(void);
+
+/* ---- the supervisor -------------------------------------------------------------------- */
+
+struct beats;
+
+/* Makes the file, all beats zero, in place of an older one. NULL on failure. */
+struct beats *beats_create(const char *path, int ranks, struct err *err);
+/* Opens what another supervisor made, for the processes that it left; NULL where there
+ * is none. */
+struct beats *beats_open(const char *path);
+void beats_close(struct beats *b); /* NULL is fine; the file stays */
+int beats_ranks(const struct beats *b);
+struct beat *beats_at(struct beats *b, int rank);
+
+/* ---- a rank: all take NULL, and do nothing then ----------------------------------------------- */
+
+/* This rank's beat, by the launcher's variables, and SIGKILL when the launcher dies:
+ * ranks never outlive their job. NULL where no supervisor is. The memory stays mapped. */
+struct beat *beat_join(void);
+void beat_enter(struct beat *b, enum beat_phase phase);
+/* A step is done: so many altogether, the next one begins with this sample. */
+void beat_step(struct beat *b, int64_t step, int64_t sample, double seconds);
+/* A checkpoint was written. */
+void beat_saved(struct beat *b, int in_memory, double seconds);
+void beat_ended(struct beat *b, int status, const char *message);
+
+#endif

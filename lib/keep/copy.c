@@ -1,0 +1,162 @@
+#define _XOPEN_SOURCE 700 /* nftw */
+#include "keep/copy.h"
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/ckptdir.h"
+#include "common/mem.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int remove_entry(const char *path, const struct stat *st, int flag,
+                        struct FTW *where) {
+    (void)st, (void)flag, (void)where;
+    return remove(path) < 0 && errno != ENOENT;
+}
+
+int copy_remove_tree(const char *path, struct err *err) {
+    if (nftw(path, remove_entry, 8, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT)
+        return 0;
+    return err_system(err, "%s: cannot remove: %s", path, strerror(errno));
+}
+
+static int failed(const char *path, struct err *err) {
+    return err_system(err, "%s: %s", path, strerror(errno));
+}
+
+static int write_all(int fd, const char *p, ssize_t n) {
+    for (ssize_t k; n > 0; p += k, n -= k)
+        if ((k = write(fd, p, (size_t)n)) < 0)
+            return -1;
+    return 0;
+}
+
+static int copy_bytes(int in, int out) {
+    enum { BLOCK = 1 << 20 };
+    char *block = mem_alloc(BLOCK);
+    ssize_t n;
+    int rc = 0;
+    while (rc == 0 && (n = read(in, block, BLOCK)) > 0)
+        rc = write_all(out, block, n);
+    free(block);
+    return rc < 0 || n < 0 || fsync(out) < 0 ? -1 : 0;
+}
+
+static int copy_file(const char *from, const char *to, struct err *err) {
+    int in = open(from, O_RDONLY | O_CLOEXEC);
+    if (in < 0)
+        return failed(from, err);
+    int out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int rc = out < 0 || copy_bytes(in, out) < 0 ? failed(to, err) : 0;
+    close(in);
+    if (out >= 0 && close(out) < 0 && rc == 0)
+        rc = failed(to, err);
+    return rc;
+}
+
+static int link_file(const char *from, const char *to, struct err *err) {
+    return link(from, to) < 0 ? failed(from, err) : 0;
+}
+
+/* A fresh folder with what `each` makes of every file of another. */
+static int each_file(const char *from, const char *to,
+                     int (*each)(const char *, const char *, struct err *),
+                     struct err *err) {
+    int rc = copy_remove_tree(to, err);
+    DIR *d = rc == 0 ? opendir(from) : NULL;
+    if (rc == 0 && (!d || mkdir(to, 0777) < 0))
+        rc = failed(d ? to : from, err);
+    for (struct dirent *e; rc == 0 && (e = readdir(d));) {
+        if (e->d_name[0] == '.')
+            continue;
+        char *a = ckpt_join(from, e->d_name), *b = ckpt_join(to, e->d_name);
+        rc = each(a, b, err);
+        free(a);
+        free(b);
+    }
+    if (d)
+        closedir(d);
+    return rc;
+}
+
+/* Gives what was copied its name, unless the ranks have written that step there
+ * themselves. */
+static int publish(const char *temp, const char *dir, int64_t step, struct err *err) {
+    char *whole = ckpt_dir_path(dir, CKPT_WHOLE, step);
+    int rc = ckpt_sync_dir(temp, err);
+    if (rc == 0 && access(whole, F_OK) == 0)
+        rc = copy_remove_tree(temp, err);
+    else if (rc == 0)
+        rc = ckpt_rename(temp, whole, err);
+    free(whole);
+    return rc;
+}
+
+static int keep_last(const char *dir, int64_t keep, struct err *err) {
+    struct ckpt_entries e;
+    if (ckpt_scan(&e, dir, err) < 0)
+        return -1;
+    int rc = 0;
+    for (int64_t i = e.n - 1; rc == 0 && i >= 0; i--) {
+        if (e.p[i].state != CKPT_WHOLE || --keep >= 0)
+            continue;
+        char *whole = ckpt_dir_path(dir, CKPT_WHOLE, e.p[i].step);
+        char *temp = ckpt_dir_path(dir, CKPT_TEMP, e.p[i].step);
+        if ((rc = ckpt_rename(whole, temp, err)) == 0)
+            rc = ckpt_remove_dir(temp, err);
+        free(whole);
+        free(temp);
+    }
+    arr_release(&e);
+    return rc;
+}
+
+static int copy_pinned(const char *pinned, const char *to, int64_t step, int64_t keep,
+                       struct err *err) {
+    struct checkpoint *ck;
+    char *temp = ckpt_join(to, ".copy-step");
+    /* Only what is whole: a folder that vanished while it was linked lacks files. */
+    int rc = checkpoint_open(&ck, pinned, err);
+    if (rc == 0) {
+        checkpoint_close(ck);
+        rc = each_file(pinned, temp, copy_file, err);
+    }
+    if (rc == 0)
+        rc = publish(temp, to, step, err);
+    if (rc < 0)
+        copy_remove_tree(temp, NULL);
+    if (rc == 0 && keep > 0)
+        rc = keep_last(to, keep, err);
+    free(temp);
+    return rc;
+}
+
+int64_t copy_newest(const char *from, const char *to, int64_t keep, struct err *err) {
+    char *path = NULL, *there = NULL, *pinned = ckpt_join(from, ".pinned");
+    int64_t step = 0, last = 0;
+    int rc = checkpoint_older(from, INT64_MAX, &path, &step, err);
+    if (rc > 0 && checkpoint_older(to, INT64_MAX, &there, &last, err) < 0)
+        rc = -1;
+    if (rc > 0 && step > last) {
+        rc = ckpt_make_dirs(to, err);
+        if (rc == 0)
+            rc = each_file(path, pinned, link_file, err);
+        if (rc == 0)
+            rc = copy_pinned(pinned, to, step, keep, err);
+        copy_remove_tree(pinned, NULL);
+    } else {
+        step = 0;
+    }
+    free(path);
+    free(there);
+    free(pinned);
+    return rc < 0 ? -1 : step;
+}

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Faults at random instants under weft-keep, and what they cost.
+
+  scripts/repro-faults.py BIN [N] [SEED]     (make repro-faults N=500)
+
+A small GPT is trained by two ranks. N times, at an instant drawn from the seed, a rank, mpirun or the
+supervisor is killed with SIGKILL, or (one in ten) a rank is stopped with SIGSTOP. Every event is
+logged. Behind the last one the run is stopped by SIGTERM, and the same steps are done without faults. At
+the end stands a table: from the fault to the next finished step, steps done twice, and whether each loss
+is that of the run that nobody disturbed. FAULTS_HANG is the least silence that is a hang (2s).
+"""
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+BIN = os.path.abspath(sys.argv[1])
+N = int(sys.argv[2]) if len(sys.argv) > 2 else 20
+SEED = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+HANG = os.environ.get("FAULTS_HANG", "2s")
+PLAN = {
+    "format": "weft-plan/1", "model": "gpt:nano", "batch": 8,
+    "set": "layers=2,hidden=96,heads=4,seq=32,dropout=0.1",
+    "stages": [{"mesh": "dp:2", "layout": {"dp": "batch"}, "zero": 1}],
+}
+WORDS = ["-q", "--threads", "1", "--warmup", "10", "--decay-steps", "1000"]
+
+
+class Run:
+    """The supervisor, and the metrics that come out of it, with the time of each."""
+
+    def __init__(self, folder):
+        self.folder, self.seen = folder, []
+        self.said = open(os.path.join(folder, "said"), "a", encoding="utf-8")
+        self.start()
+
+    def start(self):
+        run = [BIN + "/weft-run", *WORDS, "-n", "1000000", "--save", "ck", "--memory-every", "1"]
+        self.p = subprocess.Popen([BIN + "/weft-keep", "--hang", HANG, "--", *run, "plan.json"],
+                                  cwd=self.folder, stdout=subprocess.PIPE, stderr=self.said)
+        self.reader = threading.Thread(target=self.read, args=(self.p.stdout,))
+        self.reader.start()
+
+    def read(self, pipe):
+        for line in pipe:
+            self.seen.append((time.monotonic(), json.loads(line)))
+
+    def children(self, pid):
+        try:
+            with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+                return [int(x) for x in f.read().split()]
+        except OSError:
+            return []
+
+    def named(self, pids, name):
+        out = []
+        for pid in pids:
+            try:
+                with open(f"/proc/{pid}/comm", encoding="ascii") as f:
+                    if f.read().strip() == name:
+                        out.append(pid)
+            except OSError:
+                pass
+        return out
+
+    def victims(self, what):
+        mpirun = self.named(self.children(self.p.pid), "mpirun")
+        if what == "supervisor":
+            return [self.p.pid]
+        if what == "mpirun":
+            return mpirun
+        return [r for m in mpirun for r in self.named(self.children(m), "weft-run")]
+
+    def over(self):
+        return self.p.poll() is not None
+
+
+def reference(folder, steps):
+    run = [BIN + "/weft-run", *WORDS, "-n", str(steps), "plan.json"]
+    out = subprocess.run(["mpirun", "-n", "2", *run], cwd=folder,
+                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout
+    return {m["step"]: m["loss"] for m in map(json.loads, out.splitlines())}
+
+
+def strike(run, what, rng):
+    """One fault; returns the time until the next step that was finished, or None at the end."""
+    # Anywhere, the start of an attempt and the reading of its state included.
+    time.sleep(rng.uniform(0.05, 1.5))
+    while not run.over():
+        pids = run.victims(what)
+        if pids:
+            break
+        time.sleep(0.005)
+    if run.over():
+        return None
+    pid, step = rng.choice(pids), run.seen[-1][1]["step"] if run.seen else 0
+    before, at = len(run.seen), time.monotonic()
+    try:
+        os.kill(pid, signal.SIGSTOP if what == "stop" else signal.SIGKILL)
+    except ProcessLookupError:
+        return None
+    if what == "supervisor":
+        run.p.wait()
+        run.reader.join()
+        before = len(run.seen)
+        run.start()
+    # What the dead had printed before may still be in the pipe; ranks need longer than this to start.
+    while not run.over():
+        new = [t for t, _ in run.seen[before:] if t > at + 0.15]
+        if new:
+            print(f"{what} {pid} at step {step}: next step after {new[0] - at:.2f} s", flush=True)
+            return new[0] - at
+        time.sleep(0.002)
+    return None
+
+
+def main():
+    rng = random.Random(SEED)
+    os.environ.setdefault("OMPI_MCA_rmaps_base_oversubscribe", "1")
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "plan.json"), "w", encoding="utf-8") as f:
+            json.dump(PLAN, f)
+        print(f"seed {SEED}, {N} faults", flush=True)
+        run, took = Run(folder), {}
+        kinds = ["rank", "mpirun", "supervisor"]
+        for i in range(N):
+            what = "stop" if i % 10 == 9 else rng.choice(kinds)
+            seconds = strike(run, what, rng)
+            if seconds is not None:
+                took.setdefault(what, []).append(seconds)
+        if not run.over():
+            run.p.terminate()
+        status = run.p.wait()
+        run.reader.join()
+        want = reference(folder, max(m["step"] for _, m in run.seen))
+        got = [m for _, m in run.seen]
+        report = subprocess.run([BIN + "/weft-keep", "--report", "-C", "ck"], cwd=folder,
+                                stdout=subprocess.PIPE, text=True, check=True).stdout
+    print(f"\n{'fault':<12}{'times':>6}{'median':>9}{'worst':>9}   from it to the next step, s")
+    for what, seconds in sorted(took.items()):
+        seconds.sort()
+        print(f"{what:<12}{len(seconds):>6}{seconds[len(seconds) // 2]:>9.2f}{seconds[-1]:>9.2f}")
+    wrong = [m["step"] for m in got if m["loss"] != want[m["step"]]]
+    twice = len(got) - len({m["step"] for m in got})
+    count = sum(map(len, took.values()))
+    print(f"status {status}; steps missing: {len(set(want) - {m['step'] for m in got})}; "
+          f"printed twice: {twice} in {count} faults; losses that differ: {len(wrong)}")
+    print(report, end="")
+    # A supervisor that dies with the last line in the pipe loses that line, not that step.
+    return status != 5 or len(wrong) > 0 or twice > count
+
+
+if __name__ == "__main__":
+    sys.exit(main())

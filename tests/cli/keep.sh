@@ -1,0 +1,132 @@
+#!/usr/bin/env bash
+# weft-keep: ranks, mpirun and the supervisor itself are killed, a rank is stopped, and the run comes to its end
+# with the losses of one that nobody disturbed; what only a person can mend ends it with one line.
+# Prints TAP; the programs are in $WEFT_BIN.
+# Needs: jq mpirun pgrep setsid
+set -u
+bin=${WEFT_BIN:?}
+# shellcheck source=tests/cli/tap.bash
+. "$(dirname "$0")/tap.bash"
+n=0 failed=0
+export ASAN_OPTIONS=detect_leaks=0 # Open MPI does not free all
+
+cat >two.json <<'END'
+{"format": "weft-plan/1", "model": "gpt:nano", "set": "layers=1,hidden=48,heads=4,seq=16,dropout=0.1",
+ "batch": 8, "stages": [{"mesh": "dp:2", "layout": {"dp": "batch"}, "zero": 1}]}
+END
+jq '.stages = [{}]' two.json >one.json
+steps=70
+command=("$bin/weft-keep" --hang 1s -- "$bin/weft-run" -q --threads 1 -n "$steps" --save ck --memory-every 1)
+
+keep() { # keep ARGS...: leaves $status, out, err
+    timeout 120 "$bin/weft-keep" "$@" >out 2>err </dev/null
+    status=$?
+}
+refuses() { # refuses STATUS PATTERN TEXT ARGS...: one line, and nothing trained
+    local want=$1 pattern=$2 text=$3
+    shift 3
+    keep "$@"
+    [ "$status" -eq "$want" ] && [ ! -s out ] && grep -q "^weft-keep: error: $pattern" err
+    ok $? "$text: $(grep -m1 '^weft-keep: error' err) (exit $status)"
+}
+begin() { # begin PLAN: the supervisor in $pid
+    "${command[@]}" "$1" >>lines 2>>said </dev/null &
+    pid=$!
+}
+mpirun_of() { pgrep -P "$pid" mpirun; }
+rank_of() { pgrep -P "$(mpirun_of)" | head -n 1; }
+await() { # await LINES: of metrics
+    local tries=3000
+    while [ "$(wc -l <lines)" -lt "$1" ] && [ $((tries--)) -gt 0 ]; do
+        sleep 0.02
+    done
+}
+further() { await $(($(wc -l <lines) + $1)); }
+
+# ---- kills ---------------------------------------------------------------------------------------
+"$bin/weft-run" -q --threads 1 -n $steps one.json >whole 2>err
+: >lines
+begin two.json
+further 5 && kill -KILL "$(rank_of)"
+further 6 && kill -KILL "$(mpirun_of)"
+further 6 && kill -KILL $pid
+wait $pid 2>/dev/null
+begin two.json
+further 1
+refuses 4 '.*another weft-keep is at work' 'a second supervisor' "${command[@]:1}" two.json
+further 3 && kill -STOP "$(rank_of)"
+wait $pid
+is $? 0 'a rank, mpirun and the supervisor killed, a rank stopped: the run is done'
+jq -es --slurpfile whole whole --argjson n $steps 'map(.step) as $s |
+    ($s | unique | length) >= $n - 1 and $s[-1] == $n and # a line may die with the supervisor
+    ($s | length) <= $n + 4 and all(. as $m | $whole[$m.step - 1].loss / $m.loss - 1 | fabs < 1e-5)' lines >/dev/null
+ok $? "with the losses of one rank that nobody disturbed, and $(($(wc -l <lines) - steps)) steps done twice"
+for text in 'signal 9' 'mpirun was killed by signal 9' 'ended with its supervisor' 'no progress: rank [01] .* is stopped'; do
+    grep -q "^weft-keep: attempt .*$text" said
+    ok $? "says: $(grep -m1 "^weft-keep: .*$text" said)"
+done
+keep --report -C ck
+grep -q '^attempts 5, failures 4' out && grep -q '^goodput' out && grep -q ' launcher: ' out
+ok $? "$(head -1 out): $(grep goodput out)"
+"${command[@]}" two.json >out 2>err
+is "$? $(wc -l <out)" '0 0' 'started again there is nothing to do'
+
+# ---- people --------------------------------------------------------------------------------------
+rm -r ck
+: >lines
+begin two.json
+further 5 && kill -TERM $pid
+wait $pid
+is $? 5 'SIGTERM stops it with a status of its own'
+is "$(jq -s 'map(.step) | max' lines)" "$(find ck -name 'step-*' | sed 's/.*step-0*//' | sort -n | tail -1)" \
+    'after a checkpoint of its last step'
+begin two.json
+further 5 && kill -USR1 "$(rank_of)"
+wait $pid
+is $? 5 'and SIGUSR1 to one rank alone'
+is "$(jq -s 'map(.step) | length - (unique | length)' lines)" 0 'no step is done twice'
+command=("$bin/weft-keep" --plans one.json "${command[@]:1}")
+begin two.json
+further 5 && "$bin/weft-keep" --size 1 -C ck
+wait $pid
+is "$?" 0 'asked for one rank it goes on with another plan'
+is "$(jq -s 'map(.step) | length - (unique | length)' lines)" 0 'and still no step is done twice'
+jq -es --slurpfile whole whole 'all(. as $m | $whole[$m.step - 1].loss / $m.loss - 1 | fabs < 1e-5)' lines >/dev/null
+ok $? 'with the same losses'
+
+# Another host, as far as one machine can have it: by a program in place of ssh.
+cat >agent <<'END'
+#!/bin/sh
+case $1 in
+nowhere) echo away; exit 255 ;;
+older) echo 'weft-run (weft) 0.0.9'; exit ;;
+esac
+shift
+exec setsid sh -c "$*"
+END
+chmod +x agent
+export OMPI_MCA_plm_rsh_agent=$PWD/agent
+
+# ---- what only a person can mend -------------------------------------------------------------------
+run=("$bin/weft-run" -q --threads 1 -n 30)
+refuses 2 'weft-run: expected --save' 'no folder' -- "${run[@]}" one.json
+refuses 2 'expected --' 'no command' -C ck
+refuses 2 'weft-run:.*--resume' 'always the same step' -- "${run[@]}" --save new --resume ck one.json
+refuses 3 'gone.json: No such' 'no plan' -- "${run[@]}" --save new gone.json
+refuses 3 'missing: No such' 'no data' -- "${run[@]}" --save new --data missing one.json
+refuses 2 '--lr' 'a wrong option' -- "${run[@]}" --save new --lr -1 one.json
+refuses 1 'there is room for 1 rank' 'no plan for so few' -n 1 -- "${run[@]}" --save new two.json
+refuses 4 'host nowhere does not answer: away' 'a host that does not answer' -H nowhere:2 -- "${run[@]}" --save new two.json
+refuses 3 'host older has weft-run (weft) 0.0.9, this one' 'a host with another weft' -H older:2 -- "${run[@]}" --save new two.json
+keep -- "${run[@]}" --save dead --lr 1e30 --clip 0 one.json
+[ "$status" -eq 1 ] && grep -q '^weft-keep: error: .*not finite' err && [ "$(grep -c 'error:' err)" -le 2 ]
+ok $? "a run that diverges is not started again: $(grep -m1 'weft-keep: error' err)"
+"$bin/weft-run" -q --threads 1 -n 2 --save other one.json >out 2>err
+cp ck/keep.db other
+refuses 3 '.*keep.db: is the journal of run' 'a journal of another run' -- "${run[@]}" --save other one.json
+echo text >other/keep.db
+refuses 4 'other/keep.db:' 'no journal' -- "${run[@]}" --save other one.json
+is "$(find /dev/shm -maxdepth 1 -newer two.json -name 'weft-keep-*' -user "$(id -u)")" '' 'nothing stays in shared memory'
+
+echo "1..$n"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,25 @@
+/* Signals to the supervisor: the first stops the run, after a checkpoint; a second one
+ * at once. */
+#include "keep.h"
+
+#include <signal.h>
+
+static volatile sig_atomic_t came;
+
+static void on_signal(int sig) {
+    (void)sig;
+    came = came + 1;
+}
+
+void keep_catch_signals(void) {
+    static const int signals[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
+    struct sigaction sa = {.sa_handler = on_signal};
+    sigemptyset(&sa.sa_mask);
+    for (int i = 0; i < 4; i++)
+        sigaction(signals[i], &sa, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+int keep_signals(void) {
+    return came;
+}

@@ -1,0 +1,445 @@
+/* One attempt from its start to its end: what mpirun prints is passed on, beats are
+ * looked at, and what is dead or hangs is killed. */
+#define _GNU_SOURCE /* kill, strcasestr */
+#include "common/progress.h"
+#include "common/stats.h"
+#include "keep.h"
+#include "keep/copy.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    TICK_MS = 20,
+    RECENT = 64, /* steps, for their median */
+    TAIL = 8192, /* of what mpirun said */
+    HANG_STEPS = 5,
+};
+#define REAP_S 0.25 /* what mpirun gets to say how a rank died */
+
+struct watch {
+    struct keep *k;
+    struct beats *beats;
+    pid_t pid;
+    int wait;
+    bool over, hung, asked, resized, told_first;
+    int out[2];
+    char tail[TAIL];
+    size_t n_tail;
+    bool in_block; /* of lines between dashes, mpirun's */
+    double recent[RECENT];
+    int n_recent;
+    int64_t last_step;
+    double dead_s; /* when a rank was seen dead; 0 = none */
+    char stuck[256];
+    int64_t oom_before;
+    int signals; /* that came before this attempt, or were passed on */
+    double copied_s, size_s;
+    pid_t copier;
+};
+
+/* ---- what it prints ------------------------------------------------------------------------ */
+
+static void pass_on(int fd, const char *p, size_t n) {
+    while (n) {
+        ssize_t k = write(fd, p, n);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0)
+            return; /* nobody reads any more; the training is worth more */
+        p += k;
+        n -= (size_t)k;
+    }
+}
+
+/* mpirun's essays stand between lines of dashes: they are kept for the verdict, and
+ * not shown. */
+static void show_lines(struct watch *w, const char *p, size_t n) {
+    while (n) {
+        const char *end = memchr(p, '\n', n);
+        size_t line = end ? (size_t)(end - p) + 1 : n;
+        const bool dashes = line > 20 && !strncmp(p, "--------------------", 20);
+        if (dashes)
+            w->in_block = !w->in_block;
+        else if (!w->in_block)
+            pass_on(STDERR_FILENO, p, line);
+        p += line;
+        n -= line;
+    }
+}
+
+static void remember(struct watch *w, const char *p, size_t n) {
+    if (n >= TAIL) {
+        p += n - (TAIL - 1);
+        n = TAIL - 1;
+    }
+    if (w->n_tail + n >= TAIL) {
+        size_t drop = w->n_tail + n - (TAIL - 1);
+        memmove(w->tail, w->tail + drop, w->n_tail - drop);
+        w->n_tail -= drop;
+    }
+    memcpy(w->tail + w->n_tail, p, n);
+    w->n_tail += n;
+    w->tail[w->n_tail] = '\0';
+}
+
+static bool read_output(struct watch *w, int which) {
+    char block[16384];
+    ssize_t n = read(w->out[which], block, sizeof block);
+    if (n <= 0)
+        return false;
+    if (which == 0)
+        pass_on(STDOUT_FILENO, block, (size_t)n);
+    else {
+        remember(w, block, (size_t)n);
+        show_lines(w, block, (size_t)n);
+    }
+    return true;
+}
+
+static void wait_for_output(struct watch *w) {
+    struct pollfd p[2] = {{.fd = w->out[0], .events = POLLIN},
+                          {.fd = w->out[1], .events = POLLIN}};
+    if (poll(p, 2, TICK_MS) <= 0)
+        return;
+    bool closed = true;
+    for (int i = 0; i < 2; i++)
+        if (p[i].revents)
+            closed &= !read_output(w, i);
+    if (closed)
+        poll(NULL, 0, TICK_MS);
+}
+
+/* ---- the ranks ----------------------------------------------------------------------------- */
+
+/* 'R', 'S', 'T', 'Z' of proc(5); 0 where there is no such process. */
+static char state_of(pid_t pid) {
+    char path[40], text[512], *p;
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return 0;
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[n] = '\0';
+    p = strrchr(text, ')'); /* behind the program's name, whatever that is */
+    return p && p[1] ? p[2] : 0;
+}
+
+static bool is_dead(pid_t pid) {
+    char c = state_of(pid);
+    return c == 0 || c == 'Z' || c == 'X';
+}
+
+void keep_kill_ranks(struct beats *b) {
+    const double until = now_s() + 5;
+    for (int left = 1; b && left && now_s() < until; poll(NULL, 0, left ? 5 : 0)) {
+        left = 0;
+        for (int r = 0; r < beats_ranks(b); r++) {
+            pid_t pid = (pid_t)atomic_load(&beats_at(b, r)->pid);
+            if (pid <= 0 || is_dead(pid))
+                continue;
+            kill(pid, SIGKILL);
+            left++;
+        }
+    }
+}
+
+static void kill_attempt(struct watch *w) {
+    kill(-w->pid, SIGKILL);
+    keep_kill_ranks(w->beats);
+}
+
+static bool rank_died(const struct watch *w) {
+    for (int r = 0; r < beats_ranks(w->beats); r++) {
+        const struct beat *b = beats_at(w->beats, r);
+        pid_t pid = (pid_t)atomic_load(&b->pid);
+        if (pid > 0 && !atomic_load(&b->status) && is_dead(pid))
+            return true;
+    }
+    return false;
+}
+
+static void note_steps(struct watch *w) {
+    const struct beat *b = beats_at(w->beats, 0);
+    int64_t step = atomic_load(&b->step);
+    if (step == w->last_step)
+        return;
+    w->last_step = step;
+    w->recent[w->n_recent++ % RECENT] = 1e-6 * (double)atomic_load(&b->last_us);
+    if (w->told_first || !atomic_load(&b->first_us))
+        return;
+    w->told_first = true;
+    struct keep *k = w->k;
+    int64_t from = atomic_load(&b->from);
+    if (k->died_s > 0 && k->died_step > from)
+        journal_add(k->journal,
+                    &(struct event){EVENT_LOST, k->attempt, from,
+                                    (double)(k->died_step - from), NULL},
+                    NULL);
+    journal_add(k->journal,
+                &(struct event){EVENT_FIRST, k->attempt, from + 1,
+                                now_s() - (k->died_s > 0 ? k->died_s : now_s()), NULL},
+                NULL);
+}
+
+static int compare(const void *a, const void *b) {
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static double hang_limit(const struct watch *w) {
+    double sorted[RECENT];
+    int n = w->n_recent < RECENT ? w->n_recent : RECENT;
+    memcpy(sorted, w->recent, sizeof sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, compare);
+    double limit = n ? HANG_STEPS * sorted[n / 2] : 0;
+    return limit > w->k->o.hang_s ? limit : w->k->o.hang_s;
+}
+
+/* The rank that others wait for: one that is stopped, else the one that has done
+ * least. */
+static void find_stuck(struct watch *w) {
+    int behind = 0, stopped = -1;
+    for (int r = 0; r < beats_ranks(w->beats); r++) {
+        const struct beat *b = beats_at(w->beats, r);
+        char c = state_of((pid_t)atomic_load(&b->pid));
+        if (c == 'T' || c == 't')
+            stopped = r;
+        if (atomic_load(&b->at_us) < atomic_load(&beats_at(w->beats, behind)->at_us))
+            behind = r;
+    }
+    int r = stopped >= 0 ? stopped : behind;
+    const struct beat *b = beats_at(w->beats, r);
+    snprintf(w->stuck, sizeof w->stuck, "rank %d (process %lld) %s in step %lld (%s)", r,
+             (long long)atomic_load(&b->pid),
+             stopped >= 0 ? "is stopped" : "came least far",
+             1 + (long long)atomic_load(&b->step),
+             beat_phase_name((enum beat_phase)atomic_load(&b->phase)));
+}
+
+static bool some_rank_is_stopped(const struct watch *w) {
+    for (int r = 0; r < beats_ranks(w->beats); r++) {
+        pid_t pid = (pid_t)atomic_load(&beats_at(w->beats, r)->pid);
+        if (pid > 0 && state_of(pid) == 'T')
+            return true;
+    }
+    return false;
+}
+
+/* Are all ranks in ordinary steps? */
+static bool all_step(const struct watch *w) {
+    for (int r = 0; r < beats_ranks(w->beats); r++) {
+        const struct beat *b = beats_at(w->beats, r);
+        int64_t phase = atomic_load(&b->phase);
+        if (atomic_load(&b->pid) && phase != BEAT_STEP && phase != BEAT_END)
+            return false;
+    }
+    return true;
+}
+
+/* Nothing moved, in any rank, for too long, while all were in ordinary steps; or one
+ * is stopped. */
+static bool hangs(const struct watch *w) {
+    int64_t last = 0;
+    for (int r = 0; r < beats_ranks(w->beats); r++) {
+        int64_t at = atomic_load(&beats_at(w->beats, r)->at_us);
+        last = at > last ? at : last;
+    }
+    return last > 0 && 1e-6 * (double)(beat_now_us() - last) > hang_limit(w) &&
+           (all_step(w) || some_rank_is_stopped(w));
+}
+
+/* ---- once in a tick ------------------------------------------------------------------------ */
+
+static bool can_stop(const struct watch *w) {
+    for (int r = 0; r < beats_ranks(w->beats); r++)
+        if (atomic_load(&beats_at(w->beats, r)->phase) < BEAT_FIRST)
+            return false;
+    return true;
+}
+
+/* mpirun passes SIGUSR1 on to its ranks, which save and end. Before they have begun
+ * there is nothing to save. */
+static void ask_to_stop(struct watch *w) {
+    if (can_stop(w))
+        kill(w->pid, SIGUSR1);
+    else
+        kill_attempt(w);
+}
+
+static void heed_signals(struct watch *w) {
+    int came = keep_signals();
+    if (came > w->signals && !w->asked) {
+        w->asked = true;
+        ask_to_stop(w);
+    } else if (came > w->signals + 1) {
+        kill_attempt(w);
+    }
+}
+
+static void heed_size(struct watch *w) {
+    struct keep *k = w->k;
+    int64_t ranks = 0;
+    if (now_s() - w->size_s < 1 || w->resized || w->asked || !can_stop(w))
+        return;
+    w->size_s = now_s();
+    if (journal_size(k->journal, &k->size_row, &ranks, NULL) < 0 || ranks <= 0)
+        return;
+    for (int64_t i = 0; i < k->hosts.n; i++)
+        k->hosts.p[i].out = false, k->hosts.p[i].failures = 0;
+    const struct plan_file *p = keep_choose_plan(k, ranks, NULL);
+    k->wanted = ranks;
+    if (!p || p->ranks == beats_ranks(w->beats))
+        return;
+    note("weft-keep: going on with %lld ranks in place of %d", (long long)p->ranks,
+         beats_ranks(w->beats));
+    w->resized = true;
+    kill(w->pid, SIGUSR1);
+}
+
+/* The copy to disk is another process, which nobody waits for: watching goes on. */
+static void copy_if_due(struct watch *w) {
+    const struct keep *k = w->k;
+    if (w->copier > 0) {
+        if (waitpid(w->copier, NULL, WNOHANG) == 0)
+            return;
+        w->copier = 0;
+        w->copied_s = now_s();
+    }
+    if (!k->memory || now_s() - w->copied_s < k->o.copy_every_s)
+        return;
+    w->copier = fork();
+    if (w->copier == 0) {
+        nice(10);
+        _exit(copy_newest(k->memory, k->save, 2, NULL) < 0);
+    }
+}
+
+static void look(struct watch *w) {
+    note_steps(w);
+    heed_signals(w);
+    heed_size(w);
+    copy_if_due(w);
+    if (!w->dead_s && rank_died(w))
+        w->dead_s = now_s();
+    if (w->dead_s && now_s() - w->dead_s > REAP_S)
+        kill_attempt(w);
+    if (!w->hung && hangs(w)) {
+        w->hung = true;
+        find_stuck(w);
+        kill_attempt(w);
+    }
+    if (waitpid(w->pid, &w->wait, WNOHANG) == w->pid)
+        w->over = true;
+}
+
+/* ---- its end ------------------------------------------------------------------------------- */
+
+/* Processes that the kernel killed for memory in this group (cgroup v2; 0 where it
+ * does not say). */
+static int64_t oom_kills(void) {
+    char line[4200], path[4200] = "";
+    long long n = 0;
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (!strncmp(line, "0::", 3))
+            snprintf(path, sizeof path, "/sys/fs/cgroup%.*s/memory.events",
+                     (int)strcspn(line + 3, "\n"), line + 3);
+    if (f)
+        fclose(f);
+    f = *path ? fopen(path, "re") : NULL;
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "oom_kill %lld", &n) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return n;
+}
+
+/* An error that all ranks share is told by rank 0; one that is a rank's own, by that
+ * rank. */
+static void read_ends(const struct watch *w, struct ending *e) {
+    e->ranks_status = -1;
+    e->all_ended = true;
+    for (int r = 0; r < beats_ranks(w->beats); r++) {
+        const struct beat *b = beats_at(w->beats, r);
+        int status = (int)atomic_load(&b->status) - 1;
+        e->all_ended &= status == 0;
+        if (status > e->ranks_status) {
+            e->ranks_status = status;
+            e->message = b->message;
+        }
+    }
+}
+
+static void measure(const struct watch *w, struct outcome *o) {
+    const struct beat *b = beats_at(w->beats, 0);
+    o->from = atomic_load(&b->from);
+    o->step = atomic_load(&b->step);
+    for (int r = 0; r < beats_ranks(w->beats); r++) {
+        int64_t step = atomic_load(&beats_at(w->beats, r)->step);
+        o->step = step > o->step ? step : o->step;
+    }
+    o->sample = atomic_load(&b->sample);
+    o->batch = atomic_load(&b->batch);
+    o->target = atomic_load(&b->target);
+    o->steps_s = 1e-6 * (double)atomic_load(&b->steps_us);
+    o->saves = atomic_load(&b->saves);
+    o->copies = atomic_load(&b->copies);
+    o->save_s = o->saves ? 1e-6 * (double)atomic_load(&b->save_us) / (double)o->saves : 0;
+    o->copy_s = o->copies ? 1e-6 * (double)atomic_load(&b->copy_us) / (double)o->copies : 0;
+}
+
+static void finish(struct watch *w, struct outcome *o) {
+    while (read_output(w, 0))
+        ;
+    while (read_output(w, 1))
+        ;
+    keep_kill_ranks(w->beats);
+    if (w->copier > 0)
+        waitpid(w->copier, NULL, 0);
+    struct ending e = {.wait = w->wait,
+                       .hung = w->hung,
+                       .asked = w->asked,
+                       .said = w->tail,
+                       .message = "",
+                       .stuck = w->stuck,
+                       .oom_kills = oom_kills() - w->oom_before};
+    read_ends(w, &e);
+    measure(w, o);
+    e.steps_left = o->step < o->target;
+    o->verdict = cause_judge(&e);
+    o->resized = w->resized;
+    if (w->asked && o->verdict.cause != CAUSE_DONE) {
+        o->verdict.cause = CAUSE_STOPPED;
+        o->verdict.restarts = false;
+    }
+}
+
+int keep_watch(struct keep *k, const struct plan_file *plan, struct outcome *out,
+               struct err *err) {
+    struct watch w = {.k = k, .copied_s = now_s(), .oom_before = oom_kills()};
+    *out = (struct outcome){0};
+    if (!(w.beats = beats_create(k->beats, (int)plan->ranks, err)))
+        return -1;
+    if ((w.pid = keep_start(k, plan, w.out, err)) < 0) {
+        beats_close(w.beats);
+        return -1;
+    }
+    while (!w.over) {
+        wait_for_output(&w);
+        look(&w);
+    }
+    finish(&w, out);
+    close(w.out[0]);
+    close(w.out[1]);
+    beats_close(w.beats);
+    return 0;
+}
