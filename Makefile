@@ -107,6 +107,7 @@ uses_weft-predict      := common model plan program cost
 uses_weft-search       := common solve model plan program cost search aceso
 uses_weft-solve        := common solve
 uses_weft-ckpt         := common checkpoint model
+uses_weft-import       := common model
 uses_weft-plan         := common model plan program
 uses_weft-run          := common data checkpoint model plan program cost device comm exec cuda nccl
 TOOL_SRCS := $(sort $(wildcard tools/*/weft-*.c))

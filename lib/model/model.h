@@ -159,6 +159,9 @@ struct model *model_from_json(json_t *doc, const char *preset, const char *set,
                               struct err *err);
 void model_destroy(struct model *m);
 
+/* Puts overrides into the sizes and rates of a document that they fit. */
+int model_settle(json_t *doc, const char *set, struct err *err);
+
 /* Dim of this name, or -1. */
 int model_dim_find(const struct model *m, const char *name);
 /* The same; where there is none, the message lists those that there are. */

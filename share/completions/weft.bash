@@ -216,5 +216,5 @@ _weft() {
     done
 }
 
-complete -F _weft weft-ckpt weft-plan weft-predict weft-profile-comm weft-profile-fit weft-profile-op weft-run weft-search \
+complete -F _weft weft-ckpt weft-import weft-plan weft-predict weft-profile-comm weft-profile-fit weft-profile-op weft-run weft-search \
     weft-solve

@@ -67,6 +67,14 @@ for from in same four; do
     ok $? "in and out again, bit for bit ($from)"
 done
 
+# The config beside weights is compared with the model.
+cp -r out1 relu
+jq '.activation_function = "relu"' out1/config.json >relu/config.json
+run 1 one.json -n 1 --init relu
+refuses 3 'relu/config.json: activation_function: .*"gelu_new".*"relu"' 'weights of another model'
+run 1 one.json -n 1 --init relu/model.safetensors
+refuses 3 'relu/config.json: activation_function: ' 'by the name of their file too'
+
 # A set of two files, and names without the prefix.
 mkdir set
 python='import json, struct, sys
