@@ -93,9 +93,16 @@ static bool is_length(const char *key) {
     return matches(key, patterns);
 }
 
-/* Newer forms of keys in the older one: rope_parameters, layer_types of one kind. */
-static json_t *in_older_form(const json_t *config) {
+/* Newer forms of keys in the older one: rope_parameters, layer_types of one kind, experts by the name
+ * that the family's table has not. */
+static json_t *in_older_form(const json_t *config, const json_t *section) {
     json_t *c = json_copy((json_t *)config), *v;
+    if (json_object_get(json_object_get(section, "config"), "num_experts") &&
+        !json_object_get(c, "num_experts") &&
+        (v = json_object_get(c, "num_local_experts"))) {
+        json_object_set(c, "num_experts", v);
+        json_object_del(c, "num_local_experts");
+    }
     json_t *rope = json_object_get(c, "rope_parameters");
     if (json_is_object(rope)) {
         const char *type = json_string_value(json_object_get(rope, "rope_type"));
@@ -281,7 +288,7 @@ json_t *config_to_model(const json_t *config, struct err *err) {
     json_t *doc = find_family(type, err);
     if (!doc)
         return NULL;
-    json_t *older = in_older_form(config);
+    json_t *older = in_older_form(config, json_object_get(doc, "weights"));
     int rc = read_table(doc, older, err);
     json_decref(older);
     if (rc < 0) {
@@ -324,7 +331,7 @@ int config_check(struct model *m, const json_t *config, struct err *err) {
         return mine.status ? -1 : 0;
     int rc = -1;
     json_t *absent = weights_absent(m, err);
-    json_t *older = absent ? in_older_form(config) : NULL;
+    json_t *older = absent ? in_older_form(config, section) : NULL;
     if (older && type && !reads(m->doc, type))
         err_input(err, "model_type: expected that of %s, got \"%.64s\"", m->name, type);
     else if (older)

@@ -135,12 +135,13 @@ run 1 one.json -n 1 --init ck
 refuses 3 'ck: holds neither model.safetensors nor' 'a folder without weights'
 run 1 one.json -n 1 --init out1 --resume ck
 refuses 2 '--init and --resume exclude each other' 'two beginnings'
+cp -r out1 out2 && rm out2/config.json # only the tensors can tell
 jq '.set = "layers=3,hidden=48,heads=4,seq=16,vocab=256"' one.json >three.json
-run 1 three.json -n 1 --init out1
+run 1 three.json -n 1 --init out2
 refuses 3 '"transformer.h.2.ln_1.weight": missing.*model.s layer.2.ln1.weight' \
     'a model with more layers'
 jq '.set = "layers=1,hidden=48,heads=4,seq=16,vocab=256"' one.json >short.json
-run 1 short.json -n 1 --init out1
+run 1 short.json -n 1 --init out2
 refuses 3 'tensor "transformer.h.1.attn.c_attn.bias": extra' 'a model with fewer layers'
 jq '.set = "layers=2,hidden=48,heads=4,seq=8,vocab=256"' one.json >seq.json
 run 1 seq.json -n 1 --init out1

@@ -129,24 +129,28 @@ static int split_rules(const struct plan_words *w, const struct model *m, struct
 /* ---- stages ------------------------------------------------------------------------------ */
 
 /* Begins of the pipeline's stages among the ops: blocks in order, as many for each; the first ones
- * have one more where they do not divide. bounds has room for pp + 1. */
-static int cut_stages(const struct model *m, int pp, int *bounds, struct err *err) {
+ * have one more where they do not divide, unless it is said how many each has. bounds has room for
+ * pp + 1. */
+static int cut_stages(const struct model *m, int pp, const int *blocks, int *bounds,
+                      struct err *err) {
     int *first = mem_array((size_t)m->n_ops + 1, sizeof *first), n = 0;
+    int after = m->n_ops; /* behind the last block */
     for (int i = 0, before = -1; i < m->n_ops; i++) {
         int b = plan_outer_block(m, i);
         if (b >= 0 && b != before)
             first[n++] = i;
         before = b >= 0 ? b : before;
+        after = b >= 0 ? i + 1 : after;
     }
     int rc = 0;
-    if (pp > 1 && pp > n)
+    if (pp > 1 && pp > n && !blocks)
         rc = err_usage(err, "--pp: %d stages, but the model %s has %d block%s", pp, m->name,
                        n, n == 1 ? "" : "s");
     bounds[0] = 0;
     bounds[pp] = m->n_ops;
     for (int s = 1, block = 0; s < pp && rc == 0; s++) {
-        block += n / pp + (s <= n % pp);
-        bounds[s] = first[block];
+        block += blocks ? blocks[s - 1] : n / pp + (s <= n % pp);
+        bounds[s] = block < n ? first[block] : after;
     }
     free(first);
     return rc;
@@ -270,7 +274,7 @@ static json_t *document(const struct plan_words *w, struct model *m, const struc
         json_object_set_new(doc, "set", json_string(m->set));
     json_object_set_new(doc, "stages", stages);
     if (choose_batch(w, m, s, pp, &batch, &micro, err) < 0 ||
-        cut_stages(m, n, bounds, err) < 0) {
+        cut_stages(m, n, w->blocks, bounds, err) < 0) {
         json_decref(doc);
         free(bounds);
         return NULL;
@@ -323,7 +327,8 @@ static int check(json_t *doc, const struct plan_words *w, struct err *err) {
             err->status = EXIT_USAGE;
         return -1;
     }
-    note_replicated(p);
+    if (!w->quiet)
+        note_replicated(p);
     struct cluster c;
     int rc = w->cluster ? cluster_read(&c, w->cluster, err) : 0;
     if (rc == 0 && w->cluster && cluster_devices(&c) < p->devices)
@@ -345,14 +350,9 @@ static int check_ring(const struct model *m, struct err *err) {
                      m->name);
 }
 
-json_t *plan_make(const struct plan_words *w, struct err *err) {
-    struct model *m = model_load(w->model, w->set, err);
-    if (!m)
+json_t *plan_make_for(const struct plan_words *w, struct model *m, struct err *err) {
+    if (w->ring && check_ring(m, err) < 0)
         return NULL;
-    if (w->ring && check_ring(m, err) < 0) {
-        model_destroy(m);
-        return NULL;
-    }
     struct plan_dims dims;
     struct split s = {.layout = json_object()};
     plan_dims_find(m, &dims);
@@ -365,6 +365,12 @@ json_t *plan_make(const struct plan_words *w, struct err *err) {
     }
     json_decref(s.layout);
     plan_dims_release(&dims);
+    return doc;
+}
+
+json_t *plan_make(const struct plan_words *w, struct err *err) {
+    struct model *m = model_load(w->model, w->set, err);
+    json_t *doc = m ? plan_make_for(w, m, err) : NULL;
     model_destroy(m);
     return doc;
 }
