@@ -425,6 +425,12 @@ static int read_layout(struct line *l, const char *text, int stages, int *blocks
     }
     if (rc == 0 && s != stages - 1)
         rc = err_input(l->err, "%d stages, expected %d", s + 1, stages);
+    int64_t layers = 0;
+    for (int k = 0; k < stages; k++)
+        layers += blocks[k];
+    if (rc == 0 && layers != l->layers)
+        rc = err_input(l->err, "%lld layers, expected %lld", (long long)layers,
+                       (long long)l->layers);
     for (int k = 1; rc == 0 && k + 1 < stages; k++)
         if (!blocks[k])
             rc = err_input(l->err, "stage %d is empty", k);
