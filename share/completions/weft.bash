@@ -106,7 +106,6 @@ _weft_argument() { # _weft_argument TOOL OPTION CURRENT MODEL
     read -r _ long argument _ <<<"$line"
     case "$tool$long" in
     *weft-search--from) _weft_files "$current" .json ;;
-    *--from | *--to) compgen -W aceso -- "$current" ;;
     *weft-profile-*--device) compgen -W 'cuda' -- "$current" ;;
     *--trace-ranks) compgen -W 'first all' -- "$current" ;;
     *--data | *--valid-data)

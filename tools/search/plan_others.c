@@ -55,6 +55,8 @@ static int check_titan(const struct plan_job *job, struct err *err) {
                   "torchtitan's names are 1F1B, Interleaved1F1B and GPipe", err) < 0 ||
         refuse_if(job->offload, "stages[0].offload",
                   "torchtitan keeps no optimizer on hosts", err) < 0 ||
+        refuse_if(p->reduce == DTYPE_bf16, "reduce", "torchtitan sums gradients in fp32",
+                  err) < 0 ||
         refuse_if(p->dtype == DTYPE_f16, "dtype", "torchtitan trains in bf16 or fp32",
                   err) < 0)
         return -1;
@@ -71,9 +73,8 @@ static void put_titan(FILE *f, const struct plan_job *job) {
         "[training]\nlocal_batch_size = %lld\nglobal_batch_size = %lld\nseq_len = %lld\n",
         (long long)(job->pp > 1 ? p->batch / job->dp : plan_job_samples(job)),
         (long long)p->batch, (long long)plan_model_size(p->model, "seq"));
-    fprintf(f, "mixed_precision_param = \"%s\"\nmixed_precision_reduce = \"%s\"\n\n",
-            p->dtype == DTYPE_bf16 ? "bfloat16" : "float32",
-            p->reduce == DTYPE_bf16 ? "bfloat16" : "float32");
+    fprintf(f, "mixed_precision_param = \"%s\"\n\n",
+            p->dtype == DTYPE_bf16 ? "bfloat16" : "float32");
     fprintf(f,
             "[parallelism]\ndata_parallel_replicate_degree = %lld\n"
             "data_parallel_shard_degree = %lld\n",
@@ -208,7 +209,8 @@ static void put_accelerate(FILE *f, const struct plan_job *job) {
         "  parallelism_config_dp_shard_size: %lld\n  parallelism_config_tp_size: %lld\n",
         (long long)(shards ? 1 : job->dp), (long long)(shards ? job->dp : 1),
         (long long)job->tp);
-    fprintf(f, "gradient_accumulation_steps: %lld\n", (long long)plan_micro_batches(p));
+    fprintf(f, "# in the script: gradient_accumulation_steps=%lld, %lld samples each time\n",
+            (long long)plan_micro_batches(p), (long long)plan_job_samples(job));
 }
 
 char *plan_to_accelerate(const struct plan *p, struct err *err) {

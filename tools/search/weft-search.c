@@ -40,7 +40,7 @@ static const struct opt options[] = {
     {0, "pin", OPT_STR, "FILE", "a partial plan: what it says is fixed", &o.pin},
     {0, "from", OPT_STR, "PLAN", "a plan to start from", &o.from},
     {0, "for", OPT_STR, "TRAINER",
-     "plans that it can run: megatron, torchtitan, deepspeed or accelerate (any plan)",
+     "plans for: megatron, torchtitan, deepspeed or accelerate (weft-run)",
      &o.target},
     {0, "cost", OPT_STR, "TABLES", "search over published tables: aceso:FOLDER", &o.cost},
     {'p', "profile", OPT_STR, "FILE", "profile database (none: datasheets)", &o.profile},
