@@ -295,7 +295,6 @@ refuses 2 'an operand is empty' 'an empty path' -- --show ""
 # Which dim, which size, which divisor.
 refuses 2 'axis dp (5).*divide batch (24).*wte' 'replicas' -- -m t5:nano -b 24 --dp 5
 refuses 2 'axis tp (4).*divide heads (6).*layer.0.qkv' 'heads' -- -m gpt:nano --tp 4
-refuses 2 'axis tp (4).*divide kv_heads (2).*layer.0.k' 'heads of keys' -- -m mixtral:nano --tp 4
 refuses 2 'axis tp (5).*divide inner (1024).*layer.0.fc1' 'inner products' -- -m mlp --tp 5
 refuses 2 'axis cp (3).*divide seq (256).*wte' 'positions' -- -m llama:nano --cp 3
 refuses 2 'axis ep (3).*divide experts (4).*layer.0.router' 'experts' -- -m mixtral:nano -b 24 --dp 3 --ep 3

@@ -1,207 +1,15 @@
 /* A launch line of Megatron-LM as a plan: the model is a shipped family with the line's sizes, the plan
  * is made of its degrees. Defaults are those of megatron/training/arguments.py. A flag that is neither
  * read here nor known to say nothing of model and plan is refused by name. */
+#include "plan_megatron_flags.h"
 #include "plan_shell.h"
-#include "plan_tool.h"
 
 #include "common/opt.h"
 #include "common/progress.h"
 
-#include <fnmatch.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- flags ------------------------------------------------------------------------------------- */
-
-/* What a line says; what has been read of it is taken out. */
-struct line {
-    json_t *flags;
-    struct plan_words w;
-    int64_t layers, chunks, world;
-    const char *family;
-    struct err *err;
-};
-
-static const char *peek(const struct line *l, const char *name) {
-    return json_string_value(json_object_get(l->flags, name));
-}
-
-static bool take_flag(struct line *l, const char *name) {
-    return json_object_del(l->flags, name) == 0;
-}
-
-/* The text lives as long as `keep`, a JSON object. */
-static const char *take_text(struct line *l, const char *name, const char *otherwise) {
-    json_t *v = json_object_get(l->flags, name);
-    if (!v)
-        return otherwise;
-    char key[96];
-    snprintf(key, sizeof key, " %s", name); /* which no flag is called */
-    json_object_set(l->flags, key, v);
-    json_object_del(l->flags, name);
-    return peek(l, key);
-}
-
-static int take_int(struct line *l, const char *name, int64_t otherwise, int64_t *out) {
-    const char *text = take_text(l, name, NULL);
-    *out = otherwise;
-    if (!text)
-        return otherwise < 0 ? err_input(l->err, "--%s: missing, and needed", name) : 0;
-    if (opt_parse_int(text, out) < 0 || *out < 1 || *out > (int64_t)1 << 40)
-        return err_input(l->err, "--%s: expected a number from 1, got \"%.64s\"", name,
-                         text);
-    return 0;
-}
-
-static int take_real(struct line *l, const char *name, double otherwise, double *out) {
-    const char *text = take_text(l, name, NULL);
-    char *end = NULL;
-    *out = text ? strtod(text, &end) : otherwise;
-    return !text || (end != text && !*end && *out >= 0 && *out < 1e15)
-               ? 0
-               : err_input(l->err, "--%s: expected a number, got \"%.64s\"", name, text);
-}
-
-/* One of some words; the number of it. */
-static int take_word(struct line *l, const char *name, const char *const *words) {
-    const char *text = take_text(l, name, words[0]);
-    for (int i = 0; words[i]; i++)
-        if (!strcmp(text, words[i]))
-            return i;
-    err_input(l->err, "--%s: \"%.64s\" cannot be expressed here", name, text);
-    return -1;
-}
-
-/* What is left must be of no concern: data, logs, checkpoints, rates of learning, which kernels. */
-static int check_rest(struct line *l) {
-    static const char *const nothing[] = {"train-*",
-                                          "eval-*",
-                                          "lr*",
-                                          "min-lr",
-                                          "weight-decay*",
-                                          "clip-grad",
-                                          "adam-*",
-                                          "sgd-*",
-                                          "seed",
-                                          "init-method-*",
-                                          "save*",
-                                          "load*",
-                                          "no-save-*",
-                                          "no-load-*",
-                                          "finetune",
-                                          "data-*",
-                                          "*-data-path",
-                                          "tokenizer-*",
-                                          "vocab-file",
-                                          "merge-file",
-                                          "split",
-                                          "num-workers",
-                                          "dataloader-type",
-                                          "mmap-*",
-                                          "no-mmap*",
-                                          "no-create-attention-mask*",
-                                          "log-*",
-                                          "tensorboard-*",
-                                          "timing-*",
-                                          "wandb-*",
-                                          "profile*",
-                                          "exit-*",
-                                          "manual-gc*",
-                                          "distributed-*",
-                                          "use-mcore-models",
-                                          "use-legacy-models",
-                                          "transformer-impl",
-                                          "attention-backend",
-                                          "use-flash-attn",
-                                          "attention-softmax-in-fp32",
-                                          "no-masked-*",
-                                          "no-bias-*",
-                                          "no-rope-fusion",
-                                          "no-gradient-accumulation-fusion",
-                                          "no-persist-*",
-                                          "no-async-*",
-                                          "moe-grouped-gemm",
-                                          "moe-token-dispatcher-type",
-                                          "moe-permute-fusion",
-                                          "moe-router-dtype",
-                                          "moe-per-layer-logging",
-                                          "ckpt-*",
-                                          "dist-ckpt-*",
-                                          "async-save",
-                                          "use-dist-ckpt*",
-                                          "use-checkpoint-*",
-                                          "auto-detect-*",
-                                          "override-*",
-                                          "mock-data",
-                                          "master-*",
-                                          "node-rank",
-                                          "rdzv-*",
-                                          "local-rank",
-                                          "tee",
-                                          "start-method",
-                                          "max-restarts",
-                                          "log-dir",
-                                          "redirects",
-                                          "job-name",
-                                          "partition",
-                                          "account",
-                                          "time",
-                                          "container-*",
-                                          "nodelist",
-                                          "exclusive",
-                                          "mpi",
-                                          "export",
-                                          "output",
-                                          "error",
-                                          "gres",
-                                          "rank",
-                                          "cross-entropy-*",
-                                          "tp-comm-overlap*",
-                                          "defer-embedding-*",
-                                          "no-check-*",
-                                          "check-*",
-                                          "tp-comm-bootstrap-backend",
-                                          "apply-query-key-layer-scaling",
-                                          "enable-*",
-                                          "app-tag*",
-                                          "reset-*",
-                                          "eod-mask-loss",
-                                          "sft",
-                                          "calculate-per-token-loss",
-                                          "make-vocab-size-divisible-by",
-                                          "attention-dropout",
-                                          "nccl-*",
-                                          "delay-*",
-                                          "use-cpu-*",
-                                          "max-tokens-to-oom",
-                                          "legacy-tokenizer",
-                                          "num-dataset-builder-threads",
-                                          "$*",
-                                          " *",
-                                          "distribute-saved-activations",
-                                          "overlap-p2p-communication",
-                                          "use-tp-pp-dp-mapping",
-                                          "moe-router-load-balancing-type",
-                                          "empty-unused-memory-level",
-                                          "initial-loss-scale",
-                                          "loss-scale*",
-                                          "hysteresis",
-                                          "min-loss-scale",
-                                          "rampup-batch-size",
-                                          NULL};
-    const char *name;
-    json_t *v;
-    json_object_foreach(l->flags, name, v) {
-        bool known = false;
-        for (int i = 0; nothing[i] && !known; i++)
-            known = !fnmatch(nothing[i], name, 0);
-        if (!known)
-            return err_input(l->err, "--%.64s %.64s: this is not understood", name,
-                             json_string_value(v));
-    }
-    return 0;
-}
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
@@ -209,17 +17,18 @@ static int check_rest(struct line *l) {
 static int choose_family(struct line *l) {
     static const char *const norms[] = {"LayerNorm", "RMSNorm", NULL};
     static const char *const positions[] = {"learned_absolute", "rope", NULL};
-    bool swiglu = take_flag(l, "swiglu"), bare = take_flag(l, "disable-bias-linear");
-    bool qkv_bias = take_flag(l, "add-qkv-bias"), qk = take_flag(l, "qk-layernorm");
-    bool experts = peek(l, "num-experts"),
-         rotates = take_flag(l, "use-rotary-position-embeddings");
-    int norm = take_word(l, "normalization", norms);
-    int position = take_word(l, "position-embedding-type", positions);
+    bool swiglu = line_flag(l, "swiglu"), bare = line_flag(l, "disable-bias-linear");
+    bool qkv_bias = line_flag(l, "add-qkv-bias"), qk = line_flag(l, "qk-layernorm");
+    bool experts = line_peek(l, "num-experts"),
+         rotates = line_flag(l, "use-rotary-position-embeddings");
+    int norm = line_word(l, "normalization", norms);
+    int position = line_word(l, "position-embedding-type", positions);
     if (norm < 0 || position < 0)
         return -1;
-    take_flag(l, "no-position-embedding"); /* of a rope */
+    line_flag(l, "no-position-embedding"); /* of a rope */
     bool rope = rotates || position == 1;
-    bool apart = peek(l, "group-query-attention") || peek(l, "context-parallel-size");
+    bool apart =
+        line_peek(l, "group-query-attention") || line_peek(l, "context-parallel-size");
     if (swiglu && bare && rope && norm == 1)
         l->family = experts    ? qk ? "qwen3-moe" : "mixtral"
                     : qkv_bias ? "qwen2"
@@ -249,9 +58,9 @@ static void set_rate(json_t *doc, const char *name, double value) {
 /* Padded to a multiple of 128 times tp. */
 static int set_vocab(struct line *l, json_t *doc) {
     int64_t vocab, by;
-    bool said = peek(l, "vocab-size");
-    if (take_int(l, "vocab-size", 50257, &vocab) < 0 ||
-        take_int(l, "make-vocab-size-divisible-by", 128, &by) < 0)
+    bool said = line_peek(l, "vocab-size");
+    if (line_int(l, "vocab-size", 50257, &vocab) < 0 ||
+        line_int(l, "make-vocab-size-divisible-by", 128, &by) < 0)
         return -1;
     if (!said)
         note("weft-plan: --vocab-size is not said: taken is GPT-2's of 50257");
@@ -262,10 +71,10 @@ static int set_vocab(struct line *l, json_t *doc) {
 
 static int set_heads(struct line *l, json_t *doc, int64_t hidden) {
     int64_t heads, groups, channels;
-    bool grouped = take_flag(l, "group-query-attention");
-    if (take_int(l, "num-attention-heads", -1, &heads) < 0 ||
-        take_int(l, "num-query-groups", grouped ? 1 : heads, &groups) < 0 ||
-        take_int(l, "kv-channels", heads ? hidden / heads : 1, &channels) < 0)
+    bool grouped = line_flag(l, "group-query-attention");
+    if (line_int(l, "num-attention-heads", -1, &heads) < 0 ||
+        line_int(l, "num-query-groups", grouped ? 1 : heads, &groups) < 0 ||
+        line_int(l, "kv-channels", heads ? hidden / heads : 1, &channels) < 0)
         return -1;
     set_size(doc, "heads", heads);
     set_size(doc, "kv", channels);
@@ -277,12 +86,12 @@ static int set_heads(struct line *l, json_t *doc, int64_t hidden) {
 static int set_experts(struct line *l, json_t *doc, int64_t ffn) {
     int64_t experts, top, width;
     double balance, capacity;
-    const char *balancing = peek(l, "moe-router-load-balancing-type");
-    if (take_int(l, "num-experts", -1, &experts) < 0 ||
-        take_int(l, "moe-router-topk", 2, &top) < 0 ||
-        take_int(l, "moe-ffn-hidden-size", ffn, &width) < 0 ||
-        take_real(l, "moe-aux-loss-coeff", 0, &balance) < 0 ||
-        take_real(l, "moe-expert-capacity-factor", 0, &capacity) < 0)
+    const char *balancing = line_peek(l, "moe-router-load-balancing-type");
+    if (line_int(l, "num-experts", -1, &experts) < 0 ||
+        line_int(l, "moe-router-topk", 2, &top) < 0 ||
+        line_int(l, "moe-ffn-hidden-size", ffn, &width) < 0 ||
+        line_real(l, "moe-aux-loss-coeff", 0, &balance) < 0 ||
+        line_real(l, "moe-expert-capacity-factor", 0, &capacity) < 0)
         return -1;
     if (balancing && strcmp(balancing, "aux_loss") != 0 && strcmp(balancing, "none") != 0)
         return err_input(l->err,
@@ -292,7 +101,7 @@ static int set_experts(struct line *l, json_t *doc, int64_t ffn) {
     set_size(doc, "experts", experts);
     set_size(doc, "top", top);
     set_size(doc, "ffn", width);
-    set_size(doc, "normalize", !take_flag(l, "moe-router-pre-softmax"));
+    set_size(doc, "normalize", !line_flag(l, "moe-router-pre-softmax"));
     set_rate(doc, "balance", balance);
     if (capacity > 0)
         set_size(doc, "slack", (int64_t)(100 * capacity + 0.5));
@@ -301,8 +110,8 @@ static int set_experts(struct line *l, json_t *doc, int64_t ffn) {
 
 static int set_sequence(struct line *l, json_t *doc) {
     int64_t seq, most;
-    if (take_int(l, "seq-length", -1, &seq) < 0 ||
-        take_int(l, "max-position-embeddings", seq, &most) < 0)
+    if (line_int(l, "seq-length", -1, &seq) < 0 ||
+        line_int(l, "max-position-embeddings", seq, &most) < 0)
         return -1;
     if (!strncmp(l->family, "gpt", 3) && most != seq)
         return err_input(l->err,
@@ -315,10 +124,10 @@ static int set_sequence(struct line *l, json_t *doc) {
 
 static int set_rates(struct line *l, json_t *doc) {
     double eps, base, dropout, percent;
-    if (take_real(l, "norm-epsilon", 1e-5, &eps) < 0 ||
-        take_real(l, "rotary-base", 10000, &base) < 0 ||
-        take_real(l, "rotary-percent", 1, &percent) < 0 ||
-        take_real(l, "hidden-dropout", 0.1, &dropout) < 0)
+    if (line_real(l, "norm-epsilon", 1e-5, &eps) < 0 ||
+        line_real(l, "rotary-base", 10000, &base) < 0 ||
+        line_real(l, "rotary-percent", 1, &percent) < 0 ||
+        line_real(l, "hidden-dropout", 0.1, &dropout) < 0)
         return -1;
     if (percent != 1)
         return err_input(l->err, "--rotary-percent: %g: only whole heads are turned",
@@ -346,15 +155,15 @@ static json_t *read_model(struct line *l) {
         return NULL;
     json_object_del(doc, "presets");
     json_object_del(doc, "default");
-    int rc = take_int(l, "hidden-size", -1, &hidden);
+    int rc = line_int(l, "hidden-size", -1, &hidden);
     if (rc == 0)
-        rc = take_int(l, "ffn-hidden-size", gpt ? 4 * hidden : 8 * hidden / 3 / 64 * 64,
+        rc = line_int(l, "ffn-hidden-size", gpt ? 4 * hidden : 8 * hidden / 3 / 64 * 64,
                       &ffn);
     if (rc == 0) {
         set_size(doc, "layers", l->layers);
         set_size(doc, "hidden", hidden);
         set_size(doc, "ffn", ffn);
-        set_size(doc, "tied", !take_flag(l, "untie-embeddings-and-output-weights"));
+        set_size(doc, "tied", !line_flag(l, "untie-embeddings-and-output-weights"));
         rc = set_heads(l, doc, hidden) < 0 || set_sequence(l, doc) < 0 ||
                      set_vocab(l, doc) < 0 || set_rates(l, doc) < 0
                  ? -1
@@ -442,10 +251,10 @@ static int read_layout(struct line *l, const char *text, int stages, int *blocks
 /* The first and the last stage may have other numbers of layers than those between. */
 static int read_ends(struct line *l, int stages, int *blocks) {
     int64_t first, last;
-    bool has_first = peek(l, "decoder-first-pipeline-num-layers"),
-         has_last = peek(l, "decoder-last-pipeline-num-layers");
-    if (take_int(l, "decoder-first-pipeline-num-layers", 1, &first) < 0 ||
-        take_int(l, "decoder-last-pipeline-num-layers", 1, &last) < 0)
+    bool has_first = line_peek(l, "decoder-first-pipeline-num-layers"),
+         has_last = line_peek(l, "decoder-last-pipeline-num-layers");
+    if (line_int(l, "decoder-first-pipeline-num-layers", 1, &first) < 0 ||
+        line_int(l, "decoder-last-pipeline-num-layers", 1, &last) < 0)
         return -1;
     int64_t rest = l->layers - (has_first ? first : 0) - (has_last ? last : 0);
     int others = stages - has_first - has_last;
@@ -461,10 +270,10 @@ static int read_ends(struct line *l, int stages, int *blocks) {
 
 static int read_stages(struct line *l, int **blocks) {
     int64_t pp, per, chunks;
-    const char *layout = take_text(l, "pipeline-model-parallel-layout", NULL);
-    if (take_int(l, "pipeline-model-parallel-size", 1, &pp) < 0 ||
-        take_int(l, "num-layers-per-virtual-pipeline-stage", l->layers, &per) < 0 ||
-        take_int(l, "num-virtual-stages-per-pipeline-rank", 0, &chunks) < 0)
+    const char *layout = line_text(l, "pipeline-model-parallel-layout", NULL);
+    if (line_int(l, "pipeline-model-parallel-size", 1, &pp) < 0 ||
+        line_int(l, "num-layers-per-virtual-pipeline-stage", l->layers, &per) < 0 ||
+        line_int(l, "num-virtual-stages-per-pipeline-rank", 0, &chunks) < 0)
         return -1;
     if (pp > l->layers + 2 || per > l->layers)
         return err_input(l->err,
@@ -498,13 +307,13 @@ static int read_stages(struct line *l, int **blocks) {
 
 static int read_devices(struct line *l) {
     int64_t nodes, each, ranks;
-    const char *world = peek(l, "$WORLD_SIZE");
-    bool said = peek(l, "nproc-per-node") || peek(l, "ntasks-per-node");
-    if (take_int(l, "nnodes", 1, &nodes) < 0 ||
-        take_int(l, "nproc-per-node", 0, &each) < 0 ||
-        take_int(l, "nodes", nodes, &nodes) < 0 ||
-        take_int(l, "ntasks-per-node", each, &each) < 0 ||
-        take_int(l, "world-size", 0, &ranks) < 0)
+    const char *world = line_peek(l, "$WORLD_SIZE");
+    bool said = line_peek(l, "nproc-per-node") || line_peek(l, "ntasks-per-node");
+    if (line_int(l, "nnodes", 1, &nodes) < 0 ||
+        line_int(l, "nproc-per-node", 0, &each) < 0 ||
+        line_int(l, "nodes", nodes, &nodes) < 0 ||
+        line_int(l, "ntasks-per-node", each, &each) < 0 ||
+        line_int(l, "world-size", 0, &ranks) < 0)
         return -1;
     l->world = said ? nodes * each : ranks;
     if (!l->world && world && opt_parse_int(world, &l->world) < 0)
@@ -516,12 +325,12 @@ static int read_degrees(struct line *l) {
     static const char *const ways[] = {"p2p", "all_gather", "allgather", NULL};
     struct plan_words *w = &l->w;
     int64_t expert_tp;
-    if (take_int(l, "tensor-model-parallel-size", 1, &w->tp) < 0 ||
-        take_int(l, "context-parallel-size", 1, &w->cp) < 0 ||
-        take_int(l, "expert-model-parallel-size", 1, &w->ep) < 0 ||
-        take_int(l, "expert-tensor-parallel-size", w->tp, &expert_tp) < 0)
+    if (line_int(l, "tensor-model-parallel-size", 1, &w->tp) < 0 ||
+        line_int(l, "context-parallel-size", 1, &w->cp) < 0 ||
+        line_int(l, "expert-model-parallel-size", 1, &w->ep) < 0 ||
+        line_int(l, "expert-tensor-parallel-size", w->tp, &expert_tp) < 0)
         return -1;
-    int way = take_word(l, "cp-comm-type", ways);
+    int way = line_word(l, "cp-comm-type", ways);
     if (way < 0)
         return -1;
     if (expert_tp != w->tp && w->ep > 1)
@@ -530,7 +339,7 @@ static int read_degrees(struct line *l) {
                          "--tensor-model-parallel-size says here: %lld",
                          (long long)expert_tp, (long long)w->tp);
     w->ring = w->cp > 1 && way == 0;
-    w->sp = take_flag(l, "sequence-parallel");
+    w->sp = line_flag(l, "sequence-parallel");
     return 0;
 }
 
@@ -548,8 +357,8 @@ static int read_replicas(struct line *l) {
             l->err, "%lld devices are no multiple of tp %lld, pp %lld and cp %lld",
             (long long)l->world, (long long)w->tp, (long long)w->pp, (long long)w->cp);
     w->dp = l->world / each;
-    if (take_int(l, "micro-batch-size", -1, &micro) < 0 ||
-        take_int(l, "global-batch-size", micro * w->dp, &batch) < 0)
+    if (line_int(l, "micro-batch-size", -1, &micro) < 0 ||
+        line_int(l, "global-batch-size", micro * w->dp, &batch) < 0)
         return -1;
     w->micro_batch = micro * w->dp;
     w->batch = batch;
@@ -559,16 +368,16 @@ static int read_replicas(struct line *l) {
 static int read_recompute(struct line *l) {
     static const char *const grains[] = {"", "selective", "full", NULL};
     static const char *const methods[] = {"uniform", "block", NULL};
-    const char *modules = take_text(l, "recompute-modules", NULL);
+    const char *modules = line_text(l, "recompute-modules", NULL);
     int64_t layers, most = l->w.blocks[0];
-    int grain = take_word(l, "recompute-granularity", grains);
-    int method = take_word(l, "recompute-method", methods);
+    int grain = line_word(l, "recompute-granularity", grains);
+    int method = line_word(l, "recompute-method", methods);
     for (int64_t s = 0; s < l->w.pp * l->w.chunks; s++)
         most = l->w.blocks[s] > most ? l->w.blocks[s] : most;
     if (grain < 0 || method < 0 ||
-        take_int(l, "recompute-num-layers", method ? most : 1, &layers) < 0)
+        line_int(l, "recompute-num-layers", method ? most : 1, &layers) < 0)
         return -1;
-    if (take_flag(l, "recompute-activations") && !grain)
+    if (line_flag(l, "recompute-activations") && !grain)
         grain = 1;
     if (grain == 1 && modules && strcmp(modules, "core_attn") != 0)
         return err_input(l->err, "--recompute-modules: \"%.64s\": expected core_attn",
@@ -587,25 +396,25 @@ static int read_optimizer(struct line *l) {
     static const char *const sharding[] = {"no_shard", "optim", "optim_grads",
                                            "optim_grads_params", NULL};
     struct plan_words *w = &l->w;
-    int optimizer = take_word(l, "optimizer", optimizers);
-    int level = take_word(l, "data-parallel-sharding-strategy", sharding);
+    int optimizer = line_word(l, "optimizer", optimizers);
+    int level = line_word(l, "data-parallel-sharding-strategy", sharding);
     if (optimizer < 0 || level < 0)
         return -1;
-    bool fsdp = take_flag(l, "use-megatron-fsdp");
-    fsdp |= take_flag(l, "use-custom-fsdp");
-    w->zero = take_flag(l, "use-distributed-optimizer");
+    bool fsdp = line_flag(l, "use-megatron-fsdp");
+    fsdp |= line_flag(l, "use-custom-fsdp");
+    w->zero = line_flag(l, "use-distributed-optimizer");
     w->zero = fsdp ? level : w->zero;
     w->optimizer = optimizer ? "sgd" : "adamw";
-    w->overlap = take_flag(l, "overlap-grad-reduce");
-    if (take_flag(l, "overlap-param-gather") && w->zero < ZERO_PARAMETERS)
+    w->overlap = line_flag(l, "overlap-grad-reduce");
+    if (line_flag(l, "overlap-param-gather") && w->zero < ZERO_PARAMETERS)
         note(
             "weft-plan: --overlap-param-gather is left out: parameters that only an optimizer "
             "shards are gathered at the end of a step here");
-    if (take_flag(l, "optimizer-cpu-offload"))
+    if (line_flag(l, "optimizer-cpu-offload"))
         w->offload = "optimizer";
-    bool bf16 = take_flag(l, "bf16"), fp16 = take_flag(l, "fp16");
-    bool wide = take_flag(l, "accumulate-allreduce-grads-in-fp32");
-    bool narrow = take_flag(l, "grad-reduce-in-bf16");
+    bool bf16 = line_flag(l, "bf16"), fp16 = line_flag(l, "fp16");
+    bool wide = line_flag(l, "accumulate-allreduce-grads-in-fp32");
+    bool narrow = line_flag(l, "grad-reduce-in-bf16");
     w->dtype = bf16 ? "bf16" : fp16 ? "fp16" : "fp32";
     w->reduce = bf16 && narrow ? "bf16" : fp16 && !wide ? "fp16" : "fp32";
     return 0;
@@ -613,13 +422,13 @@ static int read_optimizer(struct line *l) {
 
 static json_t *read_line(struct line *l, int **blocks) {
     json_t *doc = NULL;
-    if (take_int(l, "num-layers", -1, &l->layers) < 0 || choose_family(l) < 0 ||
+    if (line_int(l, "num-layers", -1, &l->layers) < 0 || choose_family(l) < 0 ||
         read_devices(l) < 0 || read_degrees(l) < 0 || read_stages(l, blocks) < 0 ||
         read_replicas(l) < 0 || read_recompute(l) < 0 || read_optimizer(l) < 0)
         return NULL;
     doc = read_model(l);
     struct model *m =
-        doc && check_rest(l) == 0 ? model_from_json(doc, NULL, NULL, l->err) : NULL;
+        doc && line_check_rest(l) == 0 ? model_from_json(doc, NULL, NULL, l->err) : NULL;
     json_t *plan = m ? plan_make_for(&l->w, m, l->err) : NULL;
     model_destroy(m);
     json_decref(doc);
