@@ -135,13 +135,13 @@ run 1 one.json -n 1 --init ck
 refuses 3 'ck: holds neither model.safetensors nor' 'a folder without weights'
 run 1 one.json -n 1 --init out1 --resume ck
 refuses 2 '--init and --resume exclude each other' 'two beginnings'
-cp -r out1 out2 && rm out2/config.json # only the tensors can tell
+cp -r out1 bare && rm bare/config.json # only the tensors can tell
 jq '.set = "layers=3,hidden=48,heads=4,seq=16,vocab=256"' one.json >three.json
-run 1 three.json -n 1 --init out2
+run 1 three.json -n 1 --init bare
 refuses 3 '"transformer.h.2.ln_1.weight": missing.*model.s layer.2.ln1.weight' \
     'a model with more layers'
 jq '.set = "layers=1,hidden=48,heads=4,seq=16,vocab=256"' one.json >short.json
-run 1 short.json -n 1 --init out2
+run 1 short.json -n 1 --init bare
 refuses 3 'tensor "transformer.h.1.attn.c_attn.bias": extra' 'a model with fewer layers'
 jq '.set = "layers=2,hidden=48,heads=4,seq=8,vocab=256"' one.json >seq.json
 run 1 seq.json -n 1 --init out1
@@ -220,16 +220,16 @@ ckpt export "${model[@]}" -o same.safetensors/ ck
 refuses 4 'same.safetensors: exists already' 'a file that is there'
 ckpt export "${model[@]}" -o no/where ck
 refuses 4 'no/where' 'an output that cannot be written'
-ckpt export -m gpt:nano -o out2 ck
+ckpt export -m gpt:nano -o bare ck
 refuses 3 'written by a model gpt that differs' 'sizes of another model'
-ckpt export -m mlp -o out2 ck
+ckpt export -m mlp -o bare ck
 refuses 3 'written by model gpt, expected mlp' 'another model'
-ckpt export "${model[@]}" -o out2 nowhere
+ckpt export "${model[@]}" -o bare nowhere
 refuses 3 'nowhere' 'no checkpoint'
 printf x | dd of="$(ls ck/step-*/rank-0000.safetensors)" bs=1 seek=5000 conv=notrunc 2>/dev/null
-ckpt export "${model[@]}" -o out2 ck
+ckpt export "${model[@]}" -o bare ck
 refuses 3 'checksum' 'a damaged checkpoint'
-[ ! -e out2 ] && [ -z "$(ls -d ./*.tmp.* 2>/dev/null)" ]
+[ ! -e bare ] && [ -z "$(ls -d ./*.tmp.* 2>/dev/null)" ]
 ok $? 'nothing is left of what failed'
 # ---- whole or not at all ------------------------------------------------------------------------------
 large=layers=2,hidden=512,heads=4,seq=16
@@ -265,7 +265,7 @@ ckpt export "${large[@]}" -o after grown
 cmp whole/model.safetensors after/model.safetensors
 ok $? 'the checkpoint before it is what it was'
 
-ckpt export -o out2 ck
+ckpt export -o bare ck
 refuses 2 'missing option -m MODEL' 'no model'
 ckpt export "${model[@]}" ck
 refuses 2 'missing option -o NAME' 'no output'

@@ -209,7 +209,8 @@ static void put_accelerate(FILE *f, const struct plan_job *job) {
         "  parallelism_config_dp_shard_size: %lld\n  parallelism_config_tp_size: %lld\n",
         (long long)(shards ? 1 : job->dp), (long long)(shards ? job->dp : 1),
         (long long)job->tp);
-    fprintf(f, "# in the script: gradient_accumulation_steps=%lld, %lld samples each time\n",
+    fprintf(f,
+            "# in the script: gradient_accumulation_steps=%lld, %lld samples each time\n",
             (long long)plan_micro_batches(p), (long long)plan_job_samples(job));
 }
 
