@@ -115,6 +115,8 @@ static int commit(struct exec *x, const char *dir, const struct checkpoint_info 
     info.seed = x->opt.seed;
     info.model = m->name;
     info.model_hash = m->hash;
+    info.ref = m->ref;
+    info.set = m->set;
     if (rc == 0)
         rc = checkpoint_commit(dir, &info, reports, n, keep, err);
     for (int r = 1; r < n; r++)

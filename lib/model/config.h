@@ -6,7 +6,8 @@
  * config, and a key that neither the table nor transformers' habits explain is refused unless it
  * is null or false: what a config says is in the model, or is said to be missing.
  *
- *     json_t *doc = config_is(json) ? config_to_model(json, &err) : NULL;
+ *     json_t *config = json_read("config.json", &err);
+ *     json_t *doc = config_is(config) ? config_to_model(config, &err) : NULL;
  *     struct model *m = doc ? model_from_json(doc, NULL, NULL, &err) : NULL;
  */
 #ifndef WEFT_CONFIG_H

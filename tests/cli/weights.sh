@@ -67,6 +67,11 @@ for from in same four; do
     ok $? "in and out again, bit for bit ($from)"
 done
 
+# The checkpoint says which model it is of.
+ckpt export -o own ck
+[ $status -eq 0 ] && cmp own/model.safetensors out1/model.safetensors && cmp own/config.json out1/config.json
+ok $? 'a checkpoint is exported without its model named'
+
 # The config beside weights is compared with the model.
 cp -r out1 relu
 jq '.activation_function = "relu"' out1/config.json >relu/config.json
@@ -135,13 +140,13 @@ run 1 one.json -n 1 --init ck
 refuses 3 'ck: holds neither model.safetensors nor' 'a folder without weights'
 run 1 one.json -n 1 --init out1 --resume ck
 refuses 2 '--init and --resume exclude each other' 'two beginnings'
-cp -r out1 bare && rm bare/config.json # only the tensors can tell
+cp -r out1 plain && rm plain/config.json # only the tensors can tell
 jq '.set = "layers=3,hidden=48,heads=4,seq=16,vocab=256"' one.json >three.json
-run 1 three.json -n 1 --init bare
+run 1 three.json -n 1 --init plain
 refuses 3 '"transformer.h.2.ln_1.weight": missing.*model.s layer.2.ln1.weight' \
     'a model with more layers'
 jq '.set = "layers=1,hidden=48,heads=4,seq=16,vocab=256"' one.json >short.json
-run 1 short.json -n 1 --init bare
+run 1 short.json -n 1 --init plain
 refuses 3 'tensor "transformer.h.1.attn.c_attn.bias": extra' 'a model with fewer layers'
 jq '.set = "layers=2,hidden=48,heads=4,seq=8,vocab=256"' one.json >seq.json
 run 1 seq.json -n 1 --init out1
@@ -220,16 +225,16 @@ ckpt export "${model[@]}" -o same.safetensors/ ck
 refuses 4 'same.safetensors: exists already' 'a file that is there'
 ckpt export "${model[@]}" -o no/where ck
 refuses 4 'no/where' 'an output that cannot be written'
-ckpt export -m gpt:nano -o bare ck
+ckpt export -m gpt:nano -o out2 ck
 refuses 3 'written by a model gpt that differs' 'sizes of another model'
-ckpt export -m mlp -o bare ck
+ckpt export -m mlp -o out2 ck
 refuses 3 'written by model gpt, expected mlp' 'another model'
-ckpt export "${model[@]}" -o bare nowhere
+ckpt export "${model[@]}" -o out2 nowhere
 refuses 3 'nowhere' 'no checkpoint'
 printf x | dd of="$(ls ck/step-*/rank-0000.safetensors)" bs=1 seek=5000 conv=notrunc 2>/dev/null
-ckpt export "${model[@]}" -o bare ck
+ckpt export "${model[@]}" -o out2 ck
 refuses 3 'checksum' 'a damaged checkpoint'
-[ ! -e bare ] && [ -z "$(ls -d ./*.tmp.* 2>/dev/null)" ]
+[ ! -e out2 ] && [ -z "$(ls -d ./*.tmp.* 2>/dev/null)" ]
 ok $? 'nothing is left of what failed'
 # ---- whole or not at all ------------------------------------------------------------------------------
 large=layers=2,hidden=512,heads=4,seq=16
@@ -265,8 +270,16 @@ ckpt export "${large[@]}" -o after grown
 cmp whole/model.safetensors after/model.safetensors
 ok $? 'the checkpoint before it is what it was'
 
-ckpt export -o bare ck
-refuses 2 'missing option -m MODEL' 'no model'
+jq --slurpfile m "${WEFT_ROOT:?}/share/models/gpt.json" '.model = $m[0]' one.json >embedded.json
+run 1 embedded.json -n 1 --save mine
+ckpt export -o unnamed mine
+refuses 2 'missing option -m MODEL' 'a model of the user'"'"'s own, which has no name'
+jq '.set += ",kv=8"' one.json >narrow.json
+run 1 narrow.json -n 1 --save narrow
+ckpt export -o narrow-folder narrow
+refuses 3 'model gpt: a config.json cannot say its sizes' 'heads of GPT-2 that are no share of hidden'
+ckpt export -o narrow.safetensors narrow
+is $status 0 'a file alone has no config'
 ckpt export "${model[@]}" ck
 refuses 2 'missing option -o NAME' 'no output'
 ckpt list -m gpt ck
