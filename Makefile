@@ -107,6 +107,7 @@ uses_weft-predict      := common model plan program cost
 uses_weft-search       := common solve model plan program cost search aceso
 uses_weft-solve        := common solve
 uses_weft-ckpt         := common checkpoint model
+uses_weft-import       := common model
 uses_weft-plan         := common model plan program
 uses_weft-run          := common data checkpoint model plan program cost device comm exec cuda nccl keep
 uses_weft-keep         := common checkpoint keep
@@ -127,7 +128,7 @@ $(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(1) $(BASE_LIBS)
 endef
 
 # What tools of one folder share.
-shares_weft-search     := words
+shares_weft-search     := words plan_job plan_make plan_megatron plan_others plan_shell
 shares_weft-plan       := words
 shares_weft-profile-op   := device_kind
 shares_weft-profile-comm := device_kind

@@ -62,6 +62,23 @@ def mixtral(sizes):
     return transformers.MixtralForCausalLM(config)
 
 
+def qwen(make, config):
+    """A maker of one of Qwen's families."""
+    def made(sizes):
+        more = dict(moe_intermediate_size=sizes["ffn"], num_experts=sizes["experts"],
+                    num_experts_per_tok=sizes["top"], norm_topk_prob=True,
+                    output_router_logits=True) if "experts" in sizes else {}
+        if "kv" in sizes:
+            more["head_dim"] = sizes["kv"]
+        return make(config(
+            vocab_size=sizes["vocab"], max_position_embeddings=sizes["seq"],
+            hidden_size=sizes["hidden"], num_hidden_layers=sizes["layers"],
+            num_attention_heads=sizes["heads"], num_key_value_heads=sizes["kv_heads"],
+            intermediate_size=sizes["ffn"], rope_theta=1000000.0, bos_token_id=0,
+            eos_token_id=0, tie_word_embeddings=bool(sizes["tied"]), **more))
+    return made
+
+
 def t5(sizes):
     config = transformers.T5Config(
         vocab_size=sizes["vocab"], d_model=sizes["hidden"], d_kv=sizes["kv"], d_ff=sizes["ffn"],
@@ -121,6 +138,18 @@ CASES = {
     "mixtral-tied": dict(make=mixtral, model="mixtral:nano",
                          sizes=dict(layers=3, hidden=64, heads=4, kv_heads=4, ffn=96, seq=48,
                                     vocab=129, experts=5, top=3, group=BATCH, tied=1)),
+    "qwen2": dict(make=qwen(transformers.Qwen2ForCausalLM, transformers.Qwen2Config),
+                  model="qwen2:nano",
+                  sizes=dict(layers=2, hidden=96, heads=6, kv_heads=2, ffn=160, seq=32, vocab=300,
+                             tied=1)),
+    "qwen3": dict(make=qwen(transformers.Qwen3ForCausalLM, transformers.Qwen3Config),
+                  model="qwen3:nano",
+                  sizes=dict(layers=2, hidden=96, heads=6, kv_heads=2, kv=24, ffn=160, seq=32,
+                             vocab=300, tied=0)),
+    "qwen3-moe": dict(make=qwen(transformers.Qwen3MoeForCausalLM, transformers.Qwen3MoeConfig),
+                      model="qwen3-moe:nano",
+                      sizes=dict(layers=2, hidden=96, heads=6, kv_heads=2, kv=24, ffn=64, seq=32,
+                                 vocab=300, experts=8, top=2, group=BATCH, tied=0)),
     "t5": dict(make=t5, model="t5:nano", data=pairs,
                sizes=dict(layers=2, dec_layers=3, hidden=64, heads=4, kv=8, ffn=96, seq=24,
                           target_seq=16, vocab=200, tied=1)),

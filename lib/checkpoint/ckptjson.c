@@ -121,6 +121,10 @@ static json_t *info_json(const struct checkpoint_info *info) {
                             json_parse(info->facts, strlen(info->facts), "facts", NULL));
     if (info->batch > 0)
         json_object_set_new(root, "batch", json_integer(info->batch));
+    if (info->ref)
+        json_object_set_new(root, "model_ref", json_string(info->ref));
+    if (info->set && info->set[0])
+        json_object_set_new(root, "model_set", json_string(info->set));
     json_object_set_new(root, "data", data_json(&info->data));
     json_object_set_new(root, "settings", settings_json(&info->settings));
     return root;
@@ -359,7 +363,8 @@ static int read_info(struct ckpt_index *ix, struct checkpoint_info *info, const 
     if (json_format(doc, CKPT_FORMAT, err) < 0 ||
         json_keys(doc,
                   "format step skipped loss_scale good_steps sample seed run model "
-                  "model_hash model_facts batch data settings files tensors checksum",
+                  "model_hash model_facts model_ref model_set batch data settings files "
+                  "tensors checksum",
                   err) < 0 ||
         json_int(doc, "step", 0, INT64_MAX, &info->step, err) < 0 ||
         json_int(doc, "skipped", 0, info->step, &info->skipped, err) < 0 ||
@@ -371,6 +376,8 @@ static int read_info(struct ckpt_index *ix, struct checkpoint_info *info, const 
         read_hex(doc, "model_hash", &info->model_hash, err) < 0 ||
         json_opt_int(doc, "batch", 1, INT64_MAX, &info->batch, err) < 0 ||
         read_facts(ix, info, doc, err) < 0 ||
+        json_opt_str(doc, "model_ref", &info->ref, err) < 0 ||
+        json_opt_str(doc, "model_set", &info->set, err) < 0 ||
         json_object_member(doc, "data", &data, err) < 0 ||
         json_object_member(doc, "settings", &settings, err) < 0)
         return -1;
@@ -379,6 +386,8 @@ static int read_info(struct ckpt_index *ix, struct checkpoint_info *info, const 
     if (read_settings(settings, &info->settings, err) < 0)
         return err_at(err, "settings");
     info->model = arena_strdup(&ix->arena, model);
+    info->ref = info->ref ? arena_strdup(&ix->arena, info->ref) : NULL;
+    info->set = info->set ? arena_strdup(&ix->arena, info->set) : NULL;
     return 0;
 }
 

@@ -10,6 +10,7 @@ enum {
     LLMC_MAGIC = 20240520,    /* 16-bit tokens (GPT-2) */
     LLMC_MAGIC_32 = 20240801, /* 32-bit tokens (Llama 3) */
     LLMC_VERSION = 1,
+    LLMC_VERSION_32 = 7, /* as llm.c's dev/data/data_common.py writes it */
     CHUNK =
         4096, /* bytes on the stack that tokens pass through: a multiple of SCAN_TOKENS tokens */
     SCAN_TOKENS = 64, /* tokens checked at a time: a constant trip count vectorizes */
@@ -142,9 +143,10 @@ int token_file_read(const struct token_file *f, int64_t first, int64_t count, in
 static int parse_llmc(struct token_view *v, const unsigned char *head, int64_t size,
                       int width, struct err *err) {
     int64_t version = load32(head + 4), count = load32(head + 8);
-    if (version != LLMC_VERSION)
+    const int expected = width == 2 ? LLMC_VERSION : LLMC_VERSION_32;
+    if (version != expected)
         return err_input(err, "byte 4: version %lld of llm.c's token file, expected %d",
-                         (long long)version, LLMC_VERSION);
+                         (long long)version, expected);
     if (count != (size - TOKEN_HEADER) / width || size % width)
         return err_input(err,
                          "byte 8: the header counts %lld tokens (%lld bytes), "

@@ -116,6 +116,8 @@ static int commit(struct exec *x, const char *dir, const struct checkpoint_info 
     info.model = m->name;
     info.model_hash = m->hash;
     info.batch = x->g->plan->batch;
+    info.ref = m->ref;
+    info.set = m->set;
     if (rc == 0)
         rc = checkpoint_commit(dir, &info, reports, n, keep, err);
     for (int r = 1; r < n; r++)

@@ -1,5 +1,7 @@
 #include "model/model.h"
 
+#include "model/config.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -201,7 +203,12 @@ struct model *model_load(const char *ref, const char *set, struct err *err) {
     json_t *doc = json_read(path, err);
     if (!doc)
         return NULL;
-    struct model *m = model_from_json(doc, preset, set, err);
+    if (config_is(doc)) {
+        json_t *config = doc;
+        doc = config_to_model(config, err);
+        json_decref(config);
+    }
+    struct model *m = doc ? model_from_json(doc, preset, set, err) : NULL;
     json_decref(doc);
     if (!m) {
         err_prefix(err, "%s", path);

@@ -163,6 +163,9 @@ void model_destroy(struct model *m);
  * "rate of layer.0.drop": "0.1". For messages that say how two models differ. Fresh; free() it. */
 char *model_facts(const struct model *m);
 
+/* Puts overrides into the sizes and rates of a document that they fit. */
+int model_settle(json_t *doc, const char *set, struct err *err);
+
 /* Dim of this name, or -1. */
 int model_dim_find(const struct model *m, const char *name);
 /* The same; where there is none, the message lists those that there are. */

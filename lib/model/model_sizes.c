@@ -180,6 +180,18 @@ static int set_one(struct reader *r, const char *part, struct err *err) {
     return override_one(r, key, v, err);
 }
 
+int model_settle(json_t *doc, const char *set, struct err *err) {
+    struct reader r = {.sizes = json_object_get(doc, "sizes"),
+                       .rates = json_object_get(doc, "rates")};
+    char *parts = mem_strdup(set), *save;
+    int rc = 0;
+    for (char *p = strtok_r(parts, ",", &save); p && rc == 0;
+         p = strtok_r(NULL, ",", &save))
+        rc = set_one(&r, p, err);
+    free(parts);
+    return rc;
+}
+
 /* Parts are sorted: those of one name stand side by side. */
 static int check_twice(char *const *parts, int64_t n, struct err *err) {
     for (int64_t i = 1; i < n; i++) {

@@ -40,9 +40,13 @@ static int check_entry(const json_t *v, const char *pattern, struct err *err) {
 int weights_check(const json_t *section, struct err *err) {
     const char *prefix, *name;
     json_t *v, *tensors, *config;
-    if (json_keys(section, "prefix ignore tensors config", err) < 0 ||
+    if (json_keys(section, "prefix ignore tensors config absent unread reads", err) < 0 ||
         json_opt_str(section, "prefix", &prefix, err) < 0 ||
         check_strings(json_object_get(section, "ignore"), "ignore", err) < 0 ||
+        check_strings(json_object_get(section, "unread"), "unread", err) < 0 ||
+        check_strings(json_object_get(section, "reads"), "reads", err) < 0 ||
+        (json_object_get(section, "absent") &&
+         json_object_member(section, "absent", &config, err) < 0) ||
         json_object_member(section, "tensors", &tensors, err) < 0 ||
         (json_object_get(section, "config") &&
          json_object_member(section, "config", &config, err) < 0))

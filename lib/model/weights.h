@@ -63,6 +63,9 @@ bool weights_ignores(const struct weights *w, const char *name);
 /* The document that tells another program what the model is ("config": its name and sizes), with
  * the sizes of this one put in; NULL without an error if the model has none. New reference. */
 json_t *weights_config(struct model *m, struct err *err);
+/* What that program takes for keys that such a document lacks ("absent"); {} if nothing is said. New
+ * reference, NULL on failure. */
+json_t *weights_absent(struct model *m, struct err *err);
 
 /* Reads the section "weights" of a document for form alone. Returns 0 or -1. */
 int weights_check(const json_t *section, struct err *err);

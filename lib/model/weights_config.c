@@ -20,9 +20,10 @@ static json_t *fill_value(struct reader *r, const json_t *v, struct err *err) {
     return rc < 0 ? NULL : text[0] == '?' ? json_boolean(value != 0) : json_integer(value);
 }
 
-json_t *weights_config(struct model *m, struct err *err) {
-    const json_t *config = json_object_get(json_object_get(m->doc, "weights"), "config");
-    if (!config)
+/* A member of the section "weights" filled in; NULL without an error where there is none. */
+static json_t *fill(struct model *m, const char *member, struct err *err) {
+    const json_t *table = json_object_get(json_object_get(m->doc, "weights"), member);
+    if (!table)
         return NULL;
     struct reader r = {.m = m,
                        .sizes = json_copy(json_object_get(m->doc, "sizes")),
@@ -33,11 +34,11 @@ json_t *weights_config(struct model *m, struct err *err) {
     json_t *out = json_object(), *v;
     const char *key;
     int rc = read_preset(&r, m->doc, m->preset, err) < 0 || read_set(&r, set, err) < 0;
-    json_object_foreach((json_t *)config, key, v) {
+    json_object_foreach((json_t *)table, key, v) {
         json_t *filled = rc ? NULL : fill_value(&r, v, err);
         rc = !filled ? -1 : json_object_set_new(out, key, filled);
         if (rc < 0) {
-            err_prefix(err, "model %s: weights.config.%.64s", m->name, key);
+            err_prefix(err, "model %s: weights.%s.%.64s", m->name, member, key);
             break;
         }
     }
@@ -47,4 +48,14 @@ json_t *weights_config(struct model *m, struct err *err) {
         return out;
     json_decref(out);
     return NULL;
+}
+
+json_t *weights_config(struct model *m, struct err *err) {
+    return fill(m, "config", err);
+}
+
+json_t *weights_absent(struct model *m, struct err *err) {
+    return json_object_get(json_object_get(m->doc, "weights"), "absent")
+               ? fill(m, "absent", err)
+               : json_object();
 }

@@ -106,7 +106,6 @@ _weft_argument() { # _weft_argument TOOL OPTION CURRENT MODEL
     read -r _ long argument _ <<<"$line"
     case "$tool$long" in
     *weft-search--from) _weft_files "$current" .json ;;
-    *--from | *--to) compgen -W aceso -- "$current" ;;
     *weft-profile-*--device) compgen -W 'cuda' -- "$current" ;;
     *--trace-ranks) compgen -W 'first all' -- "$current" ;;
     *--data | *--valid-data)
@@ -216,5 +215,5 @@ _weft() {
     done
 }
 
-complete -F _weft weft-ckpt weft-keep weft-plan weft-predict weft-profile-comm weft-profile-fit weft-profile-op weft-run weft-search \
+complete -F _weft weft-ckpt weft-import weft-keep weft-plan weft-predict weft-profile-comm weft-profile-fit weft-profile-op weft-run weft-search \
     weft-solve

@@ -124,7 +124,7 @@ is "$(jq .targets out)" 32 'every second one, where every second is ignored'
 python3 - <<'END'
 import struct
 ids = [i * 7 % 90000 + i % 13 * 5000 for i in range(4000)]
-for name, head in ("a.u32", b""), ("b.bin", struct.pack("<256i", 20240801, 1, 4000, *[0] * 253)):
+for name, head in ("a.u32", b""), ("b.bin", struct.pack("<256i", 20240801, 7, 4000, *[0] * 253)):
     open(name, "wb").write(head + struct.pack("<4000i", *ids))
 open("half.bin", "wb").write(struct.pack("<4000i", *ids))
 END

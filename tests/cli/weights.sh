@@ -67,6 +67,19 @@ for from in same four; do
     ok $? "in and out again, bit for bit ($from)"
 done
 
+# The checkpoint says which model it is of.
+ckpt export -o own ck
+[ $status -eq 0 ] && cmp own/model.safetensors out1/model.safetensors && cmp own/config.json out1/config.json
+ok $? 'a checkpoint is exported without its model named'
+
+# The config beside weights is compared with the model.
+cp -r out1 relu
+jq '.activation_function = "relu"' out1/config.json >relu/config.json
+run 1 one.json -n 1 --init relu
+refuses 3 'relu/config.json: activation_function: .*"gelu_new".*"relu"' 'weights of another model'
+run 1 one.json -n 1 --init relu/model.safetensors
+refuses 3 'relu/config.json: activation_function: ' 'by the name of their file too'
+
 # A set of two files, and names without the prefix.
 mkdir set
 python='import json, struct, sys
@@ -127,12 +140,13 @@ run 1 one.json -n 1 --init ck
 refuses 3 'ck: holds neither model.safetensors nor' 'a folder without weights'
 run 1 one.json -n 1 --init out1 --resume ck
 refuses 2 '--init and --resume exclude each other' 'two beginnings'
+cp -r out1 plain && rm plain/config.json # only the tensors can tell
 jq '.set = "layers=3,hidden=48,heads=4,seq=16,vocab=256"' one.json >three.json
-run 1 three.json -n 1 --init out1
+run 1 three.json -n 1 --init plain
 refuses 3 '"transformer.h.2.ln_1.weight": missing.*model.s layer.2.ln1.weight' \
     'a model with more layers'
 jq '.set = "layers=1,hidden=48,heads=4,seq=16,vocab=256"' one.json >short.json
-run 1 short.json -n 1 --init out1
+run 1 short.json -n 1 --init plain
 refuses 3 'tensor "transformer.h.1.attn.c_attn.bias": extra' 'a model with fewer layers'
 jq '.set = "layers=2,hidden=48,heads=4,seq=8,vocab=256"' one.json >seq.json
 run 1 seq.json -n 1 --init out1
@@ -256,8 +270,16 @@ ckpt export "${large[@]}" -o after grown
 cmp whole/model.safetensors after/model.safetensors
 ok $? 'the checkpoint before it is what it was'
 
-ckpt export -o out2 ck
-refuses 2 'missing option -m MODEL' 'no model'
+jq --slurpfile m "${WEFT_ROOT:?}/share/models/gpt.json" '.model = $m[0]' one.json >embedded.json
+run 1 embedded.json -n 1 --save mine
+ckpt export -o unnamed mine
+refuses 2 'missing option -m MODEL' 'a model of the user'"'"'s own, which has no name'
+jq '.set += ",kv=8"' one.json >narrow.json
+run 1 narrow.json -n 1 --save narrow
+ckpt export -o narrow-folder narrow
+refuses 3 'model gpt: a config.json cannot say its sizes' 'heads of GPT-2 that are no share of hidden'
+ckpt export -o narrow.safetensors narrow
+is $status 0 'a file alone has no config'
 ckpt export "${model[@]}" ck
 refuses 2 'missing option -o NAME' 'no output'
 ckpt list -m gpt ck

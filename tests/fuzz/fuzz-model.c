@@ -2,6 +2,7 @@
  * ("nano layers=2"), the rest the document. What is accepted must be a graph: every op follows
  * its operands, every size is positive, counting its parameters and products is sane, and what
  * "weights" says keeps each parameter inside its tensors. */
+#include "model/config.h"
 #include "model/weights.h"
 
 #include <math.h>
@@ -129,6 +130,17 @@ static void check_weights(struct model *m) {
     json_decref(config);
 }
 
+/* Any object may be a config.json; what is read of it is a model's document. */
+static void check_config(const json_t *doc) {
+    struct err err = {0};
+    if (!config_is(doc))
+        return;
+    json_t *read = config_to_model(doc, &err);
+    if (!read && (err.status != EXIT_INPUT || !err.msg[0]))
+        abort();
+    json_decref(read);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     char line[256] = "", *set;
     const uint8_t *end = size ? memchr(bytes, '\n', size) : NULL;
@@ -141,6 +153,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     size -= (size_t)(end + 1 - bytes);
     struct err err = {0};
     json_t *doc = json_parse((const char *)end + 1, size, "model", &err);
+    check_config(doc);
     struct model *m = doc ? model_from_json(doc, line, set, &err) : NULL;
     if (!m && (err.status != EXIT_INPUT || !err.msg[0]))
         abort();

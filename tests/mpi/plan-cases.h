@@ -51,6 +51,10 @@ static const struct {
     {"mixtral:nano",
      "layers=3,hidden=24,heads=4,kv_heads=2,ffn=24,seq=8,vocab=24,experts=12,"
      "top=3,group=2,slack=100,tied=1"},
+    {"qwen2:nano", "layers=2,hidden=48,heads=12,kv_heads=4,ffn=96,seq=12,vocab=48,tied=0"},
+    {"qwen3:nano", "layers=2,hidden=24,heads=6,kv_heads=3,kv=8,ffn=48,seq=24,vocab=48"},
+    {"qwen3-moe:nano",
+     "layers=2,hidden=24,heads=6,kv_heads=3,kv=4,ffn=24,seq=12,vocab=24,experts=6"},
     {MODELS "block.json", "layers=2,seq=24,hidden=24,heads=12,ffn=48,vocab=48,tied=1"},
     {MODELS "switch.json", "seq=12,hidden=24,ffn=48,vocab=24,experts=6"},
     {MODELS "convnet.json", "height=12,width=24,channels=6,hidden=12,out=24,classes=12"},

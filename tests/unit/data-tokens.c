@@ -102,7 +102,7 @@ static int packed_apart(const struct data *d, enum data_split split, int64_t sam
 /* Ids beyond 16 bits, with and without a header; shards of both widths; and halves of them are not
  * taken for tokens. */
 static void test_wide(void) {
-    int32_t ids[256 + 600] = {20240801, 1, 600}, *id = ids + 256;
+    int32_t ids[256 + 600] = {20240801, 7, 600}, *id = ids + 256;
     uint16_t narrow[100] = {0};
     for (int i = 0; i < 600; i++)
         id[i] = i * 199 % 120000;
@@ -364,7 +364,7 @@ static void test_refused(void) {
     head[1] = 2;
     refused(spec, write_file("v.bin", head, sizeof head), "byte 4: version 2",
             "expected 1");
-    head[0] = 20240801, head[1] = 1;
+    head[0] = 20240801, head[1] = 7;
     refused(spec, write_file("v.bin", head, sizeof head), "byte 8", "the header counts");
     char list[300];
     snprintf(list, sizeof list, "%s,%s", path_of("ids.bin"), path_of("t.txt"));

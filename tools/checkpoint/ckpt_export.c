@@ -5,6 +5,7 @@
 #include "checkpoint/ckptdir.h"
 #include "common/opt.h"
 #include "common/progress.h"
+#include "model/config.h"
 #include "model/weights.h"
 
 #include <errno.h>
@@ -134,23 +135,63 @@ static int name_output(struct export *x, const char *output, struct err *err) {
     return 0;
 }
 
+/* The model that is named, or the one that the checkpoint names. */
+static struct model *find_model(const struct ckpt_options *o,
+                                const struct checkpoint_info *info, struct err *err) {
+    if (o->model)
+        return model_load(o->model, o->set, err);
+    if (info->ref && !o->set)
+        return model_load(info->ref, info->set, err);
+    opt_missing("-m MODEL", err);
+    if (!info->ref)
+        err_hint(err, "the checkpoint is of a model of the user's own: %.100s",
+                 info->model);
+    return NULL;
+}
+
+static int64_t count_parameters(const struct model *m) {
+    int64_t n = 0;
+    for (int p = 0; p < m->n_params; p++) {
+        struct extents e = model_extents(m, &m->params[p].shape, 1);
+        n += extents_count(&e);
+    }
+    return n;
+}
+
+/* A folder is read by its config.json, which must then mean this model: what it has no key for, such as
+ * heads of GPT-2 that are not a share of hidden, transformers would take for something else. */
+static int check_config(const struct export *x, struct err *err) {
+    json_t *doc = x->config && x->folder ? config_to_model(x->config, NULL) : NULL;
+    struct model *m = doc ? model_from_json(doc, NULL, NULL, NULL) : NULL;
+    int64_t has = count_parameters(x->model), says = m ? count_parameters(m) : has;
+    model_destroy(m);
+    json_decref(doc);
+    return says == has
+               ? 0
+               : err_input(err,
+                           "model %s: a config.json cannot say its sizes: it would mean "
+                           "%lld parameters, and there are %lld",
+                           x->model->name, (long long)says, (long long)has);
+}
+
 static int open_input(struct export *x, const struct ckpt_options *o, const char *path,
                       struct err *err) {
-    x->model = model_load(o->model, o->set, err);
+    if (checkpoint_open(&x->ck, path, err) < 0)
+        return -1;
+    x->model = find_model(o, checkpoint_info(x->ck), err);
     x->w = x->model ? weights_of(x->model, err) : NULL;
     struct err none = {0};
     char *facts = x->model ? model_facts(x->model) : NULL;
     struct bulk_way way = {.threads = 2}; /* one reads, the other hashes */
-    int rc = x->w && checkpoint_open(&x->ck, path, err) == 0
-                 ? checkpoint_check_model(x->ck, x->model->name, x->model->hash, facts, err)
-                 : -1;
+    int rc = x->w ? checkpoint_check_model(x->ck, x->model->name, x->model->hash, facts, err)
+                  : -1;
     free(facts);
     if (rc < 0 || checkpoint_verify(x->ck, 0, 1, &way, err) < 0)
         return -1;
     x->config = weights_config(x->model, &none);
     if (none.status && err)
         *err = none;
-    return none.status ? -1 : 0;
+    return none.status ? -1 : check_config(x, err);
 }
 
 static int export(struct export *x, struct err *err) {
@@ -163,8 +204,6 @@ static int export(struct export *x, struct err *err) {
 }
 
 int ckpt_export(const struct ckpt_options *o, const char *path, struct err *err) {
-    if (!o->model)
-        return opt_missing("-m MODEL", err);
     if (!o->output)
         return opt_missing("-o NAME", err);
     struct export x = {0};

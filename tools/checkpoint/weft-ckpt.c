@@ -25,7 +25,8 @@ static const struct command *find_command(const char *name) {
 
 static int run(struct ckpt_options *o, int argc, char **argv, struct err *err) {
     const struct opt options[] = {
-        {'m', "model", OPT_STR, "MODEL", "export: the model that was trained", &o->model},
+        {'m', "model", OPT_STR, "MODEL",
+         "export: the model that was trained (as the checkpoint says)", &o->model},
         {0, "set", OPT_LIST, "LIST", "export: its sizes changed: layers=4,hidden=64",
          &o->set},
         {'o', "output", OPT_STR, "NAME", "export: a new folder, or a file .safetensors",

@@ -5,8 +5,11 @@
 #include "common/file.h"
 #include "common/mem.h"
 #include "common/progress.h"
+#include "model/config.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -112,11 +115,30 @@ static struct checkpoint_info about_run(const struct run_options *o,
                                     .settings = o->set};
 }
 
+/* The config.json beside weights says what they are the weights of: their shapes do not say it all. */
+static int check_init_config(struct model *m, const char *path, struct err *err) {
+    struct stat st;
+    bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    const char *slash = strrchr(path, '/');
+    int stem = folder ? (int)strlen(path) : slash ? (int)(slash - path) : 0;
+    char *file = mem_alloc((size_t)stem + sizeof "/config.json");
+    sprintf(file, "%.*s%sconfig.json", stem, path, folder || slash ? "/" : "");
+    json_t *config = access(file, R_OK) == 0 ? json_read(file, err) : json_object();
+    int rc = !config ? -1 : json_object_size(config) ? config_check(m, config, err) : 0;
+    if (rc < 0 && config)
+        err_prefix(err, "--init: %s", file);
+    json_decref(config);
+    free(file);
+    return rc;
+}
+
 /* The weights to begin with, where nothing is gone on from. */
-static int open_init(struct run_inputs *in, const struct model *m, const char *path,
+static int open_init(struct run_inputs *in, struct model *m, const char *path,
                      struct err *err) {
     if (!path || in->ck)
         return 0;
+    if (check_init_config(m, path, err) < 0)
+        return -1;
     in->weights = weights_of(m, err);
     in->init = in->weights ? weight_file_open(in->weights, path, err) : NULL;
     return in->init ? 0 : -1;

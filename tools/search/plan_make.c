@@ -10,6 +10,8 @@
 
 /* ---- meshes and layouts ---------------------------------------------------------------- */
 
+enum { SPLIT_DIMS = 64 /* of a model, inside its blocks */ };
+
 /* The same for every stage. */
 struct split {
     json_t *layout;  /* axis -> dims */
@@ -44,12 +46,53 @@ static int add_word(struct split *s, const struct model *m, const char *word, in
     return 0;
 }
 
+/* Is the dim of an operand that has one for each group of several of the queries' heads? Such are whole
+ * on axes that do not divide them, and each device reads those that its queries need. */
+static bool is_grouped(const struct model *m, int dim) {
+    for (int i = 0; i < m->n_ops; i++)
+        for (int k = 0; k < m->ops[i].n_in; k++) {
+            const struct axis_map *map = &m->ops[i].in_map[k];
+            const struct shape *x = &m->tensors[m->ops[i].in[k]].shape;
+            if (map->grouped >= 0 && x->dim[map->axis[map->grouped]] == dim &&
+                m->ops[i].space.dim[map->grouped] != dim)
+                return true;
+        }
+    return false;
+}
+
+/* The inner dims that tp splits: heads of keys only where there are enough of them. */
+static int tensor_dims(const struct model *m, const struct plan_dims *d, int64_t tp,
+                       int *dims) {
+    int n = 0;
+    for (int i = 0; i < d->n_inner; i++)
+        if (m->dims[d->inner[i]].size % (tp ? tp : 1) == 0 || !is_grouped(m, d->inner[i]))
+            dims[n++] = d->inner[i];
+    return n;
+}
+
+/* What cannot be split by position is split by an inner dim on the axis of cp, where tp leaves enough of
+ * it; else all devices of the axis do all of it. */
+static int context_dims(const struct model *m, const struct plan_dims *d,
+                        const struct plan_words *w, int *dims) {
+    int64_t tp = w->tp ? w->tp : 1;
+    int n = 0;
+    for (int i = 0; i < d->n_inner; i++)
+        if (m->dims[d->inner[i]].size % (w->cp * tp) == 0)
+            dims[n++] = d->inner[i];
+    return n;
+}
+
 /* Megatron's order: tensor parallelism between neighbours, data parallelism farthest apart. What
  * cannot be split by position under cp, as attention, is split by an inner dim there. Experts are
  * spread over replicas: the rest of the model is data parallel on their axis. */
 static int split_words(const struct plan_words *w, const struct model *m,
                        const struct plan_dims *d, struct split *s, struct err *err) {
     int64_t dp = w->dp ? w->dp : 1, ep = w->ep ? w->ep : 1;
+    int dims[2 * SPLIT_DIMS],
+        n = d->n_inner > SPLIT_DIMS ? -1 : tensor_dims(m, d, w->tp, dims);
+    if (n < 0)
+        return err_usage(err, "--tp: the model %s has more than %d dims inside its blocks",
+                         m->name, SPLIT_DIMS);
     if (dp % ep)
         return err_usage(err, "--ep: %lld does not divide the %lld replicas of --dp",
                          (long long)ep, (long long)dp);
@@ -57,13 +100,13 @@ static int split_words(const struct plan_words *w, const struct model *m,
     if (add_word(s, m, "dp", dp / ep, &m->batch, 1, "batch", err) < 0 ||
         add_word(s, m, "ep", ep, d->experts, d->n_experts, "experts", err) < 0 ||
         add_word(s, m, "cp", w->cp, d->sequence, d->n_sequence, "sequence", err) < 0 ||
-        add_word(s, m, "tp", w->tp, d->inner, d->n_inner,
-                 "dim inside its blocks that can be split", err) < 0)
+        add_word(s, m, "tp", w->tp, dims, n, "dim inside its blocks that can be split",
+                 err) < 0)
         return -1;
     if (ep > 1)
         add_dims(s, m, "ep", &m->batch, 1);
     if (w->cp > 1)
-        add_dims(s, m, "cp", d->inner, d->n_inner);
+        add_dims(s, m, "cp", dims + SPLIT_DIMS, context_dims(m, d, w, dims + SPLIT_DIMS));
     if (w->sp && w->tp > 1 && !d->n_sequence)
         return err_usage(err, "--sp: the model %s has no sequence", m->name);
     if (w->sp && w->tp > 1)
@@ -129,24 +172,28 @@ static int split_rules(const struct plan_words *w, const struct model *m, struct
 /* ---- stages ------------------------------------------------------------------------------ */
 
 /* Begins of the pipeline's stages among the ops: blocks in order, as many for each; the first ones
- * have one more where they do not divide. bounds has room for pp + 1. */
-static int cut_stages(const struct model *m, int pp, int *bounds, struct err *err) {
+ * have one more where they do not divide, unless it is said how many each has. bounds has room for
+ * pp + 1. */
+static int cut_stages(const struct model *m, int pp, const int *blocks, int *bounds,
+                      struct err *err) {
     int *first = mem_array((size_t)m->n_ops + 1, sizeof *first), n = 0;
+    int after = m->n_ops; /* behind the last block */
     for (int i = 0, before = -1; i < m->n_ops; i++) {
         int b = plan_outer_block(m, i);
         if (b >= 0 && b != before)
             first[n++] = i;
         before = b >= 0 ? b : before;
+        after = b >= 0 ? i + 1 : after;
     }
     int rc = 0;
-    if (pp > 1 && pp > n)
+    if (pp > 1 && pp > n && !blocks)
         rc = err_usage(err, "--pp: %d stages, but the model %s has %d block%s", pp, m->name,
                        n, n == 1 ? "" : "s");
     bounds[0] = 0;
     bounds[pp] = m->n_ops;
     for (int s = 1, block = 0; s < pp && rc == 0; s++) {
-        block += n / pp + (s <= n % pp);
-        bounds[s] = first[block];
+        block += blocks ? blocks[s - 1] : n / pp + (s <= n % pp);
+        bounds[s] = block < n ? first[block] : after;
     }
     free(first);
     return rc;
@@ -249,10 +296,15 @@ static int choose_batch(const struct plan_words *w, const struct model *m,
     *batch = w->batch ? w->batch : *micro * waves;
     if (!w->micro_batch && pp == 1)
         *micro = *batch;
+    if (*batch % *micro && !w->micro_batch)
+        return err_usage(
+            err,
+            "--global-batch: %lld samples are no multiple of %lld, the least that "
+            "%lld replicas take at once",
+            (long long)*batch, (long long)*micro, (long long)s->samples);
     if (*batch % *micro)
-        return err_usage(err, "--micro-batch: %lld does not divide the batch of %lld%s",
-                         (long long)*micro, (long long)*batch,
-                         w->micro_batch ? "" : " (the least that there can be)");
+        return err_usage(err, "--micro-batch: %lld does not divide the batch of %lld",
+                         (long long)*micro, (long long)*batch);
     return 0;
 }
 
@@ -270,7 +322,7 @@ static json_t *document(const struct plan_words *w, struct model *m, const struc
         json_object_set_new(doc, "set", json_string(m->set));
     json_object_set_new(doc, "stages", stages);
     if (choose_batch(w, m, s, pp, &batch, &micro, err) < 0 ||
-        cut_stages(m, n, bounds, err) < 0) {
+        cut_stages(m, n, w->blocks, bounds, err) < 0) {
         json_decref(doc);
         free(bounds);
         return NULL;
@@ -323,7 +375,8 @@ static int check(json_t *doc, const struct plan_words *w, struct err *err) {
             err->status = EXIT_USAGE;
         return -1;
     }
-    note_replicated(p);
+    if (!w->quiet)
+        note_replicated(p);
     struct cluster c;
     int rc = w->cluster ? cluster_read(&c, w->cluster, err) : 0;
     if (rc == 0 && w->cluster && cluster_devices(&c) < p->devices)
@@ -345,14 +398,9 @@ static int check_ring(const struct model *m, struct err *err) {
                      m->name);
 }
 
-json_t *plan_make(const struct plan_words *w, struct err *err) {
-    struct model *m = model_load(w->model, w->set, err);
-    if (!m)
+json_t *plan_make_for(const struct plan_words *w, struct model *m, struct err *err) {
+    if (w->ring && check_ring(m, err) < 0)
         return NULL;
-    if (w->ring && check_ring(m, err) < 0) {
-        model_destroy(m);
-        return NULL;
-    }
     struct plan_dims dims;
     struct split s = {.layout = json_object()};
     plan_dims_find(m, &dims);
@@ -365,6 +413,12 @@ json_t *plan_make(const struct plan_words *w, struct err *err) {
     }
     json_decref(s.layout);
     plan_dims_release(&dims);
+    return doc;
+}
+
+json_t *plan_make(const struct plan_words *w, struct err *err) {
+    struct model *m = model_load(w->model, w->set, err);
+    json_t *doc = m ? plan_make_for(w, m, err) : NULL;
     model_destroy(m);
     return doc;
 }

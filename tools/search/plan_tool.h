@@ -15,17 +15,36 @@ struct plan_words {
     int64_t zero;
     const char *recompute, *offload, *schedule, *optimizer, *dtype, *reduce, *cluster;
     const char *mesh, *layout; /* Mesh-TensorFlow's */
+    const int *blocks; /* of each stage, where they are not shared out evenly; or NULL */
+    bool quiet;        /* nothing is noted */
 };
 
 /* ---- plan_make.c --------------------------------------------------------------------------- */
 
 /* The document of the plan that the words describe, checked; new reference. NULL on failure. */
 json_t *plan_make(const struct plan_words *w, struct err *err);
+/* The same for a model that is there; its name and set in the words are not read. */
+json_t *plan_make_for(const struct plan_words *w, struct model *m, struct err *err);
 
 /* ---- plan_aceso.c, plan_aceso_out.c -------------------------------------------------------- */
 
 /* Aceso's document as a plan's, and the reverse; new references. NULL on failure. */
 json_t *plan_from_aceso(const json_t *config, struct err *err);
 json_t *plan_to_aceso(const struct plan *p, struct err *err);
+
+/* ---- plan_job.c, plan_megatron.c, plan_others.c ----------------------------------------------- */
+
+/* The plan as what another trainer reads, as text; free() it. NULL on failure: what that trainer cannot
+ * say is refused by op or stage. */
+char *plan_to_megatron(const struct plan *p, struct err *err);
+char *plan_to_torchtitan(const struct plan *p, struct err *err);
+char *plan_to_deepspeed(const struct plan *p, struct err *err);
+char *plan_to_accelerate(const struct plan *p, struct err *err);
+
+/* ---- plan_megatron_in.c ------------------------------------------------------------------------ */
+
+/* The plan of a launch line of Megatron-LM, or of a shell script that holds one: the model is made of
+ * its flags. New reference, NULL on failure. */
+json_t *plan_from_megatron(const char *text, struct err *err);
 
 #endif

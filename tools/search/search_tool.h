@@ -37,6 +37,12 @@ int search_explain(const struct search_problem *p, search_algorithm *algorithm,
 int search_print_verdict(struct search_problem *p, struct plan *plan, FILE *f,
                          struct err *err);
 
+/* --for TARGET (search_for.c): limits the space to what another trainer's options can say, before the
+ * search, and afterwards keeps up to `wanted` plans of which they say all. EXIT_NO where none is. */
+int search_for_limit(struct search_problem *p, const char *target, struct err *err);
+int search_for_keep(struct search_result *r, const char *target, int wanted,
+                    struct err *err);
+
 /* --cost aceso:FOLDER (search_aceso.c): the search over Aceso's tables, which has a space, a cost model
  * and plans of its own, and so its own list of the options that mean something there. */
 int search_aceso(int argc, char **argv, struct err *err);

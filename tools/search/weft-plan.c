@@ -51,8 +51,9 @@ static const struct opt options[] = {
      &o.words.layout},
     {0, "cluster", OPT_STR, "CLUSTER", "\"node:4 gpu:8\" or a file, kept in the plan",
      &o.words.cluster},
-    {0, "from", OPT_STR, "FORM", "read another form: aceso", &o.from},
-    {0, "to", OPT_STR, "FORM", "write another form: aceso", &o.to},
+    {0, "from", OPT_STR, "FORM", "read another form: aceso or megatron", &o.from},
+    {0, "to", OPT_STR, "FORM",
+     "write another form: aceso, megatron, torchtitan, deepspeed or accelerate", &o.to},
     {0, "show", OPT_FLAG, NULL, "a table for people instead of a document", &o.show},
     {'o', "output", OPT_STR, "FILE", "write to FILE instead of standard output", &o.out},
     {0}};
@@ -84,10 +85,41 @@ static int check_numbers(struct err *err) {
     return 0;
 }
 
-static int check_form(const char *option, const char *form, struct err *err) {
-    return form && strcmp(form, "aceso") != 0
-               ? err_usage(err, "--%s: expected aceso, got \"%s\"", option, form)
-               : 0;
+/* Forms that are documents are made of one, others are text; both NULL: the form is only written, or
+ * only read. */
+static const struct form {
+    const char *name;
+    json_t *(*from_json)(const json_t *doc, struct err *err);
+    json_t *(*from_text)(const char *text, struct err *err);
+    json_t *(*to_json)(const struct plan *p, struct err *err);
+    char *(*to_text)(const struct plan *p, struct err *err);
+} forms[] = {{"aceso", plan_from_aceso, NULL, plan_to_aceso, NULL},
+             {"megatron", NULL, plan_from_megatron, NULL, plan_to_megatron},
+             {"torchtitan", NULL, NULL, NULL, plan_to_torchtitan},
+             {"deepspeed", NULL, NULL, NULL, plan_to_deepspeed},
+             {"accelerate", NULL, NULL, NULL, plan_to_accelerate}};
+enum { FORMS = sizeof forms / sizeof *forms };
+
+static bool is_read(const struct form *f) {
+    return f->from_json || f->from_text;
+}
+
+static const struct form *find_form(const char *name) {
+    for (int i = 0; name && i < FORMS; i++)
+        if (!strcmp(forms[i].name, name))
+            return &forms[i];
+    return NULL;
+}
+
+static int check_form(const char *option, const char *name, bool reads, struct err *err) {
+    const struct form *f = find_form(name);
+    char names[128] = "";
+    if (!name || (f && (!reads || is_read(f))))
+        return 0;
+    for (int i = 0; i < FORMS; i++)
+        if (!reads || is_read(&forms[i]))
+            err_list(names, sizeof names, forms[i].name);
+    return err_usage(err, "--%s: expected one of%s, got \"%s\"", option, names, name);
 }
 
 static int check_degrees(const struct plan_words *w, struct err *err) {
@@ -136,7 +168,7 @@ static int check_words(const struct plan_words *w, struct err *err) {
 
 /* Words describe a plan that is made; one that is read has its own. */
 static int check_options(int n, struct err *err) {
-    if (check_form("from", o.from, err) < 0 || check_form("to", o.to, err) < 0)
+    if (check_form("from", o.from, true, err) < 0 || check_form("to", o.to, false, err) < 0)
         return -1;
     if (o.show && o.to)
         return err_usage(err, "--show and --to exclude each other");
@@ -163,38 +195,77 @@ static const char *shown(const char *path) {
     return strcmp(path, "-") ? path : "standard input";
 }
 
+/* A launch line may be the operand itself: no file has a name with a flag in it. */
+static bool is_line(const char *operand) {
+    return !strncmp(operand, "--", 2) || strstr(operand, " --");
+}
+
+static json_t *input_text(const struct form *f, const char *path, struct err *err) {
+    enum { MOST = 1 << 24 };
+    size_t size;
+    bool line = is_line(path);
+    char *text = line ? NULL : file_read(path, MOST, &size, err);
+    json_t *doc = line || text ? f->from_text(line ? path : text, err) : NULL;
+    if (text && !doc)
+        err_prefix(err, "%s", shown(path));
+    free(text);
+    return doc;
+}
+
 /* The plan's document: made, or read. */
 static json_t *input(const char *path, struct err *err) {
+    const struct form *f = find_form(o.from);
     if (o.words.model)
         return plan_make(&o.words, err);
+    if (f && f->from_text)
+        return input_text(f, path, err);
     json_t *read = json_read(path, err);
-    if (!read || !o.from)
+    if (!read || !f)
         return read;
-    json_t *doc = plan_from_aceso(read, err);
+    json_t *doc = f->from_json(read, err);
     json_decref(read);
     if (!doc)
         err_prefix(err, "%s", shown(path));
     return doc;
 }
 
+/* What is written, where it is another form. */
+struct output {
+    json_t *doc;
+    char *text;
+};
+
+static int convert(struct output *x, const struct plan *p, const char *path,
+                   struct err *err) {
+    const struct form *f = find_form(o.to);
+    if (!f)
+        return 0;
+    x->doc = f->to_json ? f->to_json(p, err) : NULL;
+    x->text = f->to_text ? f->to_text(p, err) : NULL;
+    if (x->doc || x->text)
+        return 0;
+    return o.words.model || is_line(path) ? -1 : err_prefix(err, "%s", shown(path));
+}
+
 static int print(json_t *doc, struct plan *p, const char *path, struct err *err) {
-    json_t *other = o.to ? plan_to_aceso(p, err) : NULL;
-    if (o.to && !other)
-        return o.words.model ? -1 : err_prefix(err, "%s", shown(path));
+    struct output x = {0};
     struct file_out out;
-    if (file_out_open(&out, o.out, err) < 0) {
-        json_decref(other);
-        return -1;
+    int rc = convert(&x, p, path, err);
+    if (rc == 0 && (rc = file_out_open(&out, o.out, err)) == 0) {
+        if (o.show)
+            rc = plan_show(p, out.f, err);
+        else if (x.text)
+            fputs(x.text, out.f);
+        else
+            json_write(x.doc ? x.doc : doc, out.f);
+        if (rc < 0)
+            file_out_abort(&out);
+        else
+            rc = file_out_close(&out, err);
     }
-    int rc = 0;
-    if (o.show)
-        rc = plan_show(p, out.f, err);
-    else
-        json_write(other ? other : doc, out.f);
-    json_decref(other);
-    if (rc < 0)
-        file_out_abort(&out);
-    return rc < 0 ? -1 : file_out_close(&out, err);
+    json_decref(x.doc);
+    free(x.text);
+    return rc;
 }
 
 static int run(const char *path, struct err *err) {

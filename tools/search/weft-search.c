@@ -13,8 +13,8 @@
 
 static struct {
     char *set;
-    const char *model, *pin, *from, *cost, *profile, *device, *cluster, *micro, *algorithm,
-        *optimizer, *dtype, *schedule, *out, *verify, *gap, *slack;
+    const char *model, *pin, *from, *target, *cost, *profile, *device, *cluster, *micro,
+        *algorithm, *optimizer, *dtype, *schedule, *out, *verify, *gap, *slack;
     int64_t devices, memory, batch, top, max_stages, max_hops, seed, threads, zero;
     double time_budget;
     bool text, datasheets, explain, pareto, all_devices, as_listed, no_overlap, no_offload;
@@ -39,6 +39,8 @@ static const struct opt options[] = {
     {0, "set", OPT_LIST, "LIST", "sizes changed: layers=4,hidden=1024", &o.set},
     {0, "pin", OPT_STR, "FILE", "a partial plan: what it says is fixed", &o.pin},
     {0, "from", OPT_STR, "PLAN", "a plan to start from", &o.from},
+    {0, "for", OPT_STR, "TRAINER",
+     "plans for: megatron, torchtitan, deepspeed or accelerate (weft-run)", &o.target},
     {0, "cost", OPT_STR, "TABLES", "search over published tables: aceso:FOLDER", &o.cost},
     {'p', "profile", OPT_STR, "FILE", "profile database (none: datasheets)", &o.profile},
     {0, "device", OPT_STR, "KIND", "device kind (the cluster's, or the profile's only one)",
@@ -220,8 +222,13 @@ static int64_t or_zero(int64_t value) {
 
 /* What is asked for, and within what may be asked for. */
 static int check_options(struct err *err) {
+    if (o.target && !strcmp(o.algorithm, "auto")) /* others trade degrees between ops */
+        o.algorithm = "grid";
     if (check_positive(err) < 0 || check_modes(err) < 0)
         return -1;
+    if (o.target && (o.pareto || o.explain))
+        return err_usage(err, "--for and --%s exclude each other",
+                         o.pareto ? "pareto" : "explain");
     if (!o.model && !o.verify)
         return opt_missing("-m MODEL", err);
     if (o.batch < 1 && !o.verify)
@@ -296,7 +303,7 @@ static int set_problem(struct search_problem *p, struct err *err) {
     p->threads = (int)or_zero(o.threads);
     p->seed = (uint64_t)o.seed;
     p->profile = o.profile;
-    return 0;
+    return o.target ? search_for_limit(p, o.target, err) : 0;
 }
 
 static double gap_of(const struct search_result *r, const struct search_plan *plan) {
@@ -373,6 +380,10 @@ static int search(struct search_problem *p, FILE *f, struct err *err) {
     struct search_result r;
     if (search_run(p, algorithm, &r, err) < 0)
         return -1;
+    if (o.target && search_for_keep(&r, o.target, (int)o.top, err) < 0) {
+        search_result_release(&r);
+        return -1;
+    }
     note("%s: %lld plans scored in %.2f s%s%s", tool.name, (long long)r.scored, r.seconds,
          r.complete ? "" : " (stopped early: the best so far)",
          o.profile ? "" : "; all times rest on the cluster's datasheets");

@@ -1,0 +1,225 @@
+#!/usr/bin/env bash
+# Plans to other trainers and back: launch lines that were published come back with the same flags, what
+# a trainer cannot say is refused by op or stage. Prints TAP; the programs are in $WEFT_BIN.
+# Needs: jq
+set -u
+bin=${WEFT_BIN:?}
+# shellcheck source=/dev/null
+. "$(dirname "$0")/tap.bash"
+n=0 failed=0
+
+run() { # run ARGS...: leaves $status, out, err
+    "$bin/weft-plan" "$@" >out 2>err </dev/null
+    status=$?
+}
+holds() { # holds FILTER TEXT: of the plan that was made last
+    [ "$status" -eq 0 ] && [ "$(jq "$1" out 2>>err)" = true ]
+    ok $? "$2"
+}
+refuses() { # refuses STATUS PATTERN TEXT: what was run last
+    [ "$status" -eq "$1" ] && [ ! -s out ] && grep -q "^weft-[a-z]*: error: .*$2" err &&
+        [ "$(grep -c ': error: ' err)" -eq 1 ]
+    ok $? "$3: $(grep -m1 ': error: ' err) (exit $status)"
+}
+flags() { # flags: words of stdin as lines "--name value", sorted
+    xargs -n 1 | awk '/^--/ { if (f) print f; f = $0; next } { f = f " " $0 } END { print f }' | sort
+}
+
+# ---- lines that were published ----------------------------------------------------------------------
+# The flags of the plan must come back, no more and no fewer; those of the model must come back, beside
+# others that say what is a default.
+plan='^--(tensor-model-parallel|pipeline-model|context-parallel|cp-comm|expert-|sequence-parallel|micro-batch|global-batch|recompute|use-distributed|use-megatron|data-parallel|overlap|bf16|fp16|accumulate|grad-reduce|num-layers-per|num-virtual|decoder-|optimizer)'
+same() { # same NAME LINE
+    run --from megatron "torchrun $2"
+    cp out made.json
+    "$bin/weft-plan" --to megatron <made.json >out 2>>err
+    flags <out >got
+    flags <<<"$2" | grep -vE '^--(nnodes|nproc-per-node)' >want
+    diff <(grep -E "$plan" want) <(grep -E "$plan" got | grep -vE -- '-model-parallel-size 1$') >>err
+    local plans=$?
+    comm -23 want got >lost
+    [ "$status" -eq 0 ] && [ $plans -eq 0 ] && [ ! -s lost ]
+    ok $? "$1: $(grep -cE "$plan" got) flags of its plan come back$(paste -sd ' ' lost)"
+}
+gpt() { # gpt LAYERS HIDDEN HEADS GPUS BATCH MICRO REST...
+    echo "--nnodes $(($4 < 8 ? 1 : $4 / 8)) --nproc-per-node $(($4 < 8 ? $4 : 8)) --num-layers $1" \
+        "--hidden-size $2 --num-attention-heads $3 --seq-length 2048 --max-position-embeddings 2048" \
+        "--vocab-size 51200 --global-batch-size $5 --micro-batch-size ${*:6}"
+}
+sc21() { # sc21 NAME LAYERS HIDDEN HEADS TP PP GPUS BATCH
+    local tp="" pp=""
+    [ "$5" -eq 1 ] || tp="--tensor-model-parallel-size $5"
+    [ "$6" -eq 1 ] || pp="--pipeline-model-parallel-size $6"
+    same "Narayanan et al. 2021, table 1: $1" "$(gpt "$2" "$3" "$4" "$7" "$8" 1 --fp16 \
+        --untie-embeddings-and-output-weights "$tp" "$pp")  --recompute-granularity full
+        --recompute-method uniform --recompute-num-layers 1"
+}
+# Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM, arXiv 2104.04473
+sc21 1.7B 24 2304 24 1 1 32 512
+sc21 3.6B 30 3072 32 2 1 64 512
+sc21 7.5B 36 4096 32 4 1 128 512
+sc21 18.4B 40 6144 48 8 1 256 1024
+sc21 39.1B 48 8192 64 8 2 512 1536
+sc21 76.1B 60 10240 80 8 4 1024 1792
+sc21 145.6B 80 12288 96 8 8 1536 2304
+sc21 310.1B 96 16384 128 8 16 1920 2160
+sc21 529.6B 105 20480 128 8 35 2520 2520
+sc21 1008B 128 25600 160 8 64 3072 3072
+# Reducing Activation Recomputation in Large Transformer Models, arXiv 2205.05198, table 3
+both='--tensor-model-parallel-size 8 --sequence-parallel --recompute-granularity selective --fp16'
+same 'Korthikanti et al. 2022, table 3: 22B' "$(gpt 48 6144 64 8 4 4 "$both")"
+same 'Korthikanti et al. 2022, table 3: 175B' "$(gpt 96 12288 96 64 64 1 "$both" \
+    --pipeline-model-parallel-size 8 --num-layers-per-virtual-pipeline-stage 4)"
+same 'Korthikanti et al. 2022, table 3: 530B' "$(gpt 105 20480 128 280 280 1 "$both" \
+    --pipeline-model-parallel-size 35 --num-layers-per-virtual-pipeline-stage 1)"
+same 'Korthikanti et al. 2022, table 3: 1T' "$(gpt 128 25600 160 512 512 1 "$both" \
+    --pipeline-model-parallel-size 64)"
+# NVIDIA/Megatron-LM, examples
+small='--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024
+ --max-position-embeddings 1024 --vocab-size 51200 --fp16'
+same 'Megatron-LM: examples/gpt3/train_gpt3_175b_distributed.sh' "$(gpt 96 12288 96 128 1536 1 --fp16 \
+    --tensor-model-parallel-size 8 --pipeline-model-parallel-size 16)"
+same 'Megatron-LM: examples/pretrain_gpt.sh' "--nproc-per-node 1 $small --micro-batch-size 4
+    --global-batch-size 8"
+same 'Megatron-LM: examples/pretrain_gpt_distributed.sh' "--nproc-per-node 8 $small
+    --micro-batch-size 8 --global-batch-size 64"
+same 'Megatron-LM: examples/pretrain_gpt_distributed_with_mp.sh' "--nproc-per-node 8 $small
+    --micro-batch-size 4 --global-batch-size 16 --tensor-model-parallel-size 2
+    --pipeline-model-parallel-size 2 --sequence-parallel"
+# sequence-parallel over one device and overlap-param-gather of a sharded optimizer mean nothing here.
+mixtral='--nnodes 4 --nproc-per-node 8 --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336
+ --num-attention-heads 32 --group-query-attention --num-query-groups 8 --seq-length 4096
+ --vocab-size 32000 --disable-bias-linear --swiglu --normalization RMSNorm
+ --position-embedding-type rope --rotary-base 1e+06 --hidden-dropout 0.0 --attention-dropout 0.0
+ --untie-embeddings-and-output-weights --num-experts 8 --moe-router-topk 2 --moe-aux-loss-coeff 0.01
+ --micro-batch-size 1 --global-batch-size 256 --bf16 --pipeline-model-parallel-size 4 --expert-model-parallel-size 8
+ --use-distributed-optimizer --overlap-grad-reduce'
+same 'Megatron-LM: examples/mixtral/train_mixtral_8x7b_distributed.sh' "$mixtral"
+
+# ---- a script ---------------------------------------------------------------------------------------
+cat >run.sh <<'EOM'
+#!/bin/bash
+# comments --tensor-model-parallel-size 3
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+GPUS_PER_NODE=8
+NUM_NODES=${NUM_NODES:-2}
+WORLD_SIZE=$(($GPUS_PER_NODE*$NUM_NODES))
+NODES=2
+MODEL_ARGS=(
+    --num-layers 24   # of them
+    --hidden-size 2048 --num-attention-heads 32
+    --seq-length 2048 --max-position-embeddings 2048 --vocab-size "51200"
+)
+LOG="--log-interval 10 \
+ --save-interval 1000"
+torchrun --nproc_per_node $GPUS_PER_NODE --nnodes $NODES --master_addr localhost pretrain_gpt.py \
+    ${MODEL_ARGS[@]} $LOG --tensor-model-parallel-size=4 --pipeline-model-parallel-size 2 \
+    --micro-batch-size 2 --global-batch-size 64 --bf16 --use-distributed-optimizer \
+    --lr 6.0e-5 --data-path 1 corpus_text_document --train-iters 100
+EOM
+run --from megatron run.sh
+holds '.batch == 64 and .micro_batch == 4 and .dtype == "bf16" and
+    (.stages | length == 2 and all(.mesh == "dp:2 tp:4" and .zero == 1))' 'a script is read, and not run'
+"$bin/weft-run" --dry-run out >dry 2>>err
+ok $? "its plan is legal: $(head -1 dry | cut -d: -f2-)"
+"$bin/weft-plan" --from megatron <run.sh >piped 2>>err
+cmp -s piped out
+ok $? 'from standard input too'
+
+# ---- stages that are not alike --------------------------------------------------------------------------
+line='torchrun --nproc-per-node 8 --num-layers 8 --hidden-size 64 --num-attention-heads 4 --seq-length 16
+ --max-position-embeddings 16 --vocab-size 256 --micro-batch-size 1 --global-batch-size 16'
+run --from megatron "$line --pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'E|(t*3|)*2ttL'"
+holds '[.stages[].ops] == [["wte","wpe","drop"],["layer.0-2"],["layer.3-5"],["layer.6-7","ln","head","loss"]]' \
+    'a layout with an embedding of its own'
+"$bin/weft-plan" --to megatron <out 2>err | grep -qxF -- "--pipeline-model-parallel-layout 'E|t*3|t*3|t*2L'"
+ok $? 'comes back'
+run --from megatron "$line --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 1 --decoder-last-pipeline-num-layers 1"
+holds '[.stages[].ops | map(select(startswith("layer")))[0]] == ["layer.0","layer.1-3","layer.4-6","layer.7"]' \
+    'ends that have fewer'
+"$bin/weft-plan" --to megatron <out 2>err | grep -c 'decoder-[a-z]*-pipeline-num-layers 1' >count
+is "$(cat count)" 2 'come back'
+run --from megatron "$line --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Ett|tt|tt|ttL'"
+holds '.schedule == "interleaved" and [.stages[].group] == [0,1,0,1]' 'a layout whose stages take turns'
+run --from megatron "$line --context-parallel-size 2"
+holds '.model.name == "gpt-qkv" and .stages[0].ring' 'context parallelism sends keys round'
+
+# ---- what is refused of a line ------------------------------------------------------------------------
+while IFS='@' read -r extra pattern; do
+    run --from megatron "$line $extra"
+    refuses 3 "$pattern" "a line with $extra"
+done <<'EOM'
+--fp8-format hybrid@fp8-format
+--multi-latent-attention@multi-latent-attention
+--tensor-model-parallel-size 3@8 devices.*tp 3
+--swiglu@swiglu.*LayerNorm
+--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'tt|tttttt'@layout: .*E first
+--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'E(tt|tL'@layout: .*brackets
+--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et*99999999999|L'@layout: .*times
+--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Ett|ttL'@layout: .*4 layers.*8
+--pipeline-model-parallel-size 3@num-layers: 8
+--rotary-percent 0.5@rotary-percent
+--recompute-granularity full --recompute-num-layers 2@recompute-num-layers
+--tensor-model-parallel-size x@tensor-model-parallel-size.*"x"
+EOM
+run --from megatron "x.py --hidden-size 64"
+refuses 3 'num-layers: missing' 'a line without layers'
+run --from megatron "x.py --num-layers 8 'x"
+refuses 3 'quote' 'a quote that is not closed'
+
+# ---- what a trainer cannot say ------------------------------------------------------------------------
+model=(-m llama:nano --set layers=4)
+run "${model[@]}" --pp 2 --dp 2 -b 16 --schedule zero-bubble
+cp out zb.json
+run --to megatron zb.json
+refuses 3 'zb.json: schedule: .*zero-bubble' 'a schedule'
+jq '.stages[1].recompute = "all" | .schedule = "1f1b"' zb.json >some.json
+run --to megatron some.json
+refuses 3 'some.json: stages\[1\]: layer.2.norm1 is recomputed' 'recompute in one stage'
+jq '.schedule = "1f1b" | .stages[0].ops = ["wte", "layer.0", "layer.1.norm1"] | del(.stages[1].ops)' zb.json >cut.json
+run --to torchtitan cut.json
+refuses 3 'stages\[1\]: begins with layer.1.q, inside layer.1' 'a stage cut inside a layer'
+run "${model[@]}" --tp 2 --dp 2 -b 16
+jq '.stages[0].except = [{ops: "layer.1.down", layout: {tp: "hidden"}}]' out >op.json
+run --to megatron op.json
+refuses 3 'stages\[0\]: layer.1.down is split ' 'an op that is split otherwise'
+run "${model[@]}" --tp 2 --pp 2 -b 16
+cp out pp.json
+run --to deepspeed pp.json
+refuses 3 'stages: 2.*DeepSpeed' 'a pipeline as configuration'
+run "${model[@]}" --dp 2 --zero 1 -b 16 --to torchtitan
+refuses 3 'stages\[0\].zero: ' 'a level of ZeRO'
+run --from torchtitan pp.json
+refuses 2 'from: .*megatron' 'a form that is only written'
+
+# ---- the others' forms --------------------------------------------------------------------------------
+run "${model[@]}" --dp 4 --zero 3 -b 64 --micro-batch 16 --dtype bf16 --overlap --to deepspeed
+is "$status $(jq -c '[.train_batch_size, .train_micro_batch_size_per_gpu, .gradient_accumulation_steps,
+    .zero_optimization, .bf16]' out)" '0 [64,4,4,{"overlap_comm":true,"stage":3},{"enabled":true}]' \
+    'DeepSpeed: batch = micro-batch x accumulation x replicas'
+run "${model[@]}" --dp 2 --tp 2 --pp 2 --zero 2 -b 32 --dtype bf16 --to torchtitan
+is "$(grep -cE '^(data_parallel_shard_degree|tensor_parallel_degree|pipeline_parallel_degree) = 2$' out)" 3 \
+    'torchtitan: degrees'
+if command -v python3 >/dev/null && python3 -c 'import tomllib' 2>/dev/null; then
+    is "$(python3 -c 'import tomllib
+d = tomllib.load(open("out", "rb"))
+p = d["parallelism"]
+print(p["module_fqns_per_model_part"][1], d["training"]["global_batch_size"])')" \
+        "['layers.2', 'layers.3', 'norm', 'output'] 32" 'torchtitan: a parser of TOML reads it'
+else
+    skip 'torchtitan: a parser of TOML reads it' 'no python3 with tomllib'
+fi
+run "${model[@]}" --dp 2 --tp 2 --zero 3 -b 32 --dtype bf16 --to accelerate
+is "$(grep -cE 'parallelism_config_(dp_shard|tp)_size: 2$|mixed_precision: .bf16.|num_processes: 4' out)" 4 \
+    'accelerate: degrees'
+
+# ---- searching for a trainer ------------------------------------------------------------------------------
+"$bin/weft-search" -q "${model[@]}" --cluster h100-8 -b 32 --dtype bf16 --for megatron >found.json 2>err
+ok $? 'weft-search --for megatron'
+run --to megatron found.json
+ok $status "$(grep -c . out) flags say all of what it found"
+"$bin/weft-search" -q "${model[@]}" --cluster h100-8 -b 32 --for alpa >out 2>err
+status=$?
+refuses 2 'for: .*megatron.*alpa' 'an unknown trainer'
+echo "1..$n"
+exit $((failed > 0))

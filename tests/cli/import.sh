@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# weft-import as a user runs it: a config.json as a model, in every tool, and what it refuses. Prints
+# TAP; the programs are in $WEFT_BIN.
+# Needs: jq
+set -u
+bin=${WEFT_BIN:?}
+# shellcheck source=/dev/null
+. "$(dirname "$0")/tap.bash"
+n=0 failed=0
+
+run() { # run TOOL ARGS...: leaves $status, out, err
+    "$bin/$1" "${@:2}" >out 2>err </dev/null
+    status=$?
+}
+refuses() { # refuses STATUS PATTERN TEXT: what was run last
+    [ "$status" -eq "$1" ] && [ ! -s out ] && grep -q "^weft-[a-z]*: error: .*$2" err
+    ok $? "$3: $(grep -m1 ': error: ' err) (exit $status)"
+}
+
+mkdir folder
+cat >folder/config.json <<EOM
+{"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "num_hidden_layers": 2,
+ "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2,
+ "head_dim": 24, "vocab_size": 256, "max_position_embeddings": 128, "rms_norm_eps": 1e-6,
+ "rope_theta": 1000000, "rope_scaling": null, "hidden_act": "silu", "attention_bias": false,
+ "use_sliding_window": false, "sliding_window": null, "tie_word_embeddings": true,
+ "torch_dtype": "bfloat16", "eos_token_id": 7, "transformers_version": "4.51.0"}
+EOM
+run weft-import folder/config.json
+cp out model.json
+is "$status $(jq -c '[.name, .sizes.hidden, .sizes.kv, .sizes.tied, .rates.base, .presets]' out)" \
+    '0 ["qwen3",64,24,1,1000000,null]' 'a config is a model'
+is "$(sed 's/.*: \([0-9]*\) parameters.*/\1/' err)" \
+    $((256 * 64 + 2 * (64 * 96 + 2 * 64 * 48 + 96 * 64 + 3 * 64 * 96 + 2 * 64 + 2 * 24) + 64)) \
+    'with as many parameters'
+run weft-import folder
+cmp -s out model.json
+ok $? 'a folder has one'
+"$bin/weft-import" -q <folder/config.json >out 2>err
+[ ! -s err ] && cmp -s out model.json
+ok $? 'standard input is one'
+run weft-import -q --set seq=32 folder
+is "$(jq -c .sizes.seq out)" 32 'sizes are changed'
+run weft-import -q -o named.json folder
+[ ! -s out ] && cmp -s named.json model.json
+ok $? 'a file is named'
+
+# ---- wherever a model is taken ----------------------------------------------------------------------
+run weft-plan -m folder/config.json --set seq=64 --tp 2
+jq -c . out >plan.json
+is "$status $(jq -c '[.model.name, .set, .stages[0].mesh]' out)" '0 ["qwen3","seq=64","tp:2"]' \
+    'weft-plan takes it as it is'
+run weft-run --dry-run plan.json
+is "$status" 0 'the plan holds the model'
+run weft-search -q -m folder/config.json --set seq=64 --cluster h100-8 -b 16
+is "$status $(jq -c '.model.name' out)" '0 "qwen3"' 'and so does weft-search'
+
+# ---- what is refused -----------------------------------------------------------------------------------
+jq '.rope_scaling = {rope_type: "yarn", factor: 4.0}' folder/config.json >yarn.json
+run weft-import yarn.json
+refuses 3 'yarn.json: rope_scaling: .*yarn.*qwen3' 'scaled positions'
+run weft-search -m ./yarn.json --cluster h100-8 -b 16
+refuses 3 'yarn.json: rope_scaling: ' 'by every tool'
+jq '.hidden_act = "gelu"' folder/config.json >act.json
+run weft-import act.json
+refuses 3 'hidden_act: .*"silu".*"gelu"' 'another activation'
+jq 'del(.num_hidden_layers)' folder/config.json >less.json
+run weft-import less.json
+refuses 3 'num_hidden_layers: missing' 'a key that is missing'
+jq '.num_attention_heads = 5' folder/config.json >heads.json
+run weft-import heads.json
+refuses 3 'heads' 'heads that do not share'
+jq '.vocab_size = 1e400' folder/config.json 2>/dev/null | sed 's/"vocab_size": [^,]*/"vocab_size": 99999999999999999/' >absurd.json
+run weft-import absurd.json
+refuses 3 'vocab' 'an absurd size'
+run weft-import model.json
+refuses 3 'model.json: expected a config.json' 'a model is none'
+echo '{"model_type": 3}' >none.json
+run weft-import none.json
+refuses 3 'expected a config.json' 'a type that is a number'
+echo '{"model_type": "mamba"}' >mamba.json
+run weft-import mamba.json
+refuses 3 'model_type: "mamba".*llama' 'an unknown family, with those that there are'
+run weft-import nowhere.json
+refuses 3 'nowhere.json' 'no file'
+run weft-import a b
+refuses 2 'one file' 'two files'
+run weft-import --set layer=3 folder
+refuses 3 'layer' 'a size that the model lacks'
+echo "1..$n"
+exit $((failed > 0))

@@ -1,0 +1,268 @@
+/* Hugging Face's config.json as a model: published models have as many parameters as their files, and
+ * what cannot be expressed is refused by its key. */
+#include "model.h"
+
+#include "model/config.h"
+#include "model/weights.h"
+
+static int64_t count(const struct model *m) {
+    int64_t n = 0;
+    for (int p = 0; m && p < m->n_params; p++) {
+        struct extents x = model_extents(m, &m->params[p].shape, 1);
+        n += extents_count(&x);
+    }
+    return n;
+}
+
+static struct model *model_of_config(const char *text, struct err *err) {
+    json_t *config = json_of(text, err);
+    json_t *doc = config_is(config) ? config_to_model(config, err) : NULL;
+    struct model *m = doc ? model_from_json(doc, NULL, NULL, err) : NULL;
+    json_decref(doc);
+    json_decref(config);
+    return m;
+}
+
+/* As published: what of config.json concerns the model, and the number of parameters that the
+ * index of the model's safetensors has. */
+static const struct {
+    const char *name;
+    int64_t parameters;
+    const char *config;
+} published[] = {
+#define LLAMA(layers, hidden, heads, kv, ffn, vocab, seq)                                  \
+    "'num_hidden_layers': " #layers ", 'hidden_size': " #hidden                            \
+    ", 'num_attention_heads': " #heads ", 'num_key_value_heads': " #kv                     \
+    ", 'intermediate_size': " #ffn ", 'vocab_size': " #vocab                               \
+    ", 'max_position_embeddings': " #seq ", 'hidden_act': 'silu'"
+#define GPT2(layers, hidden, heads)                                                        \
+    "{'model_type': 'gpt2', 'activation_function': 'gelu_new', 'attn_pdrop': 0.1, "        \
+    "'embd_pdrop': 0.1, 'resid_pdrop': 0.1, 'layer_norm_epsilon': 1e-05, 'n_ctx': 1024, "  \
+    "'n_positions': 1024, 'vocab_size': 50257, 'initializer_range': 0.02, "                \
+    "'summary_type': 'cls_index', 'summary_use_proj': true, 'bos_token_id': 50256, "       \
+    "'n_layer': " #layers ", 'n_embd': " #hidden ", 'n_head': " #heads "}"
+    {"openai-community/gpt2", 124439808, GPT2(12, 768, 12)},
+    {"openai-community/gpt2-medium", 354823168, GPT2(24, 1024, 16)},
+    {"openai-community/gpt2-large", 774030080, GPT2(36, 1280, 20)},
+    {"openai-community/gpt2-xl", 1557611200, GPT2(48, 1600, 25)},
+    {"meta-llama/Llama-2-7b-hf", 6738415616,
+     "{'model_type': 'llama', 'rms_norm_eps': 1e-05, 'rope_scaling': null, "
+     "'tie_word_embeddings': false, " LLAMA(32, 4096, 32, 32, 11008, 32000, 4096) "}"},
+    {"meta-llama/Llama-2-13b-hf", 13015864320,
+     "{'model_type': 'llama', 'rms_norm_eps': 1e-05, " LLAMA(40, 5120, 40, 40, 13824, 32000,
+                                                             4096) "}"},
+    {"meta-llama/Llama-2-70b-hf", 68976648192,
+     "{'model_type': 'llama', 'rms_norm_eps': 1e-05, " LLAMA(80, 8192, 64, 8, 28672, 32000,
+                                                             4096) "}"},
+    {"meta-llama/Meta-Llama-3-8B", 8030261248,
+     "{'model_type': 'llama', 'rms_norm_eps': 1e-05, 'rope_theta': 500000.0, "
+     "'attention_bias': false, 'pretraining_tp': 1, 'torch_dtype': 'bfloat16', " LLAMA(
+         32, 4096, 32, 8, 14336, 128256, 8192) "}"},
+    {"meta-llama/Meta-Llama-3-70B", 70553706496,
+     "{'model_type': 'llama', 'rms_norm_eps': 1e-05, 'rope_theta': 500000.0, " LLAMA(
+         80, 8192, 64, 8, 28672, 128256, 8192) "}"},
+    {"TinyLlama/TinyLlama-1.1B-Chat-v1.0", 1100048384,
+     "{'model_type': 'llama', 'rms_norm_eps': 1e-05, " LLAMA(22, 2048, 32, 4, 5632, 32000,
+                                                             2048) "}"},
+    {"HuggingFaceTB/SmolLM-135M", 134515008,
+     "{'model_type': 'llama', 'rms_norm_eps': 1e-05, 'tie_word_embeddings': true, " LLAMA(
+         30, 576, 9, 3, 1536, 49152, 2048) "}"},
+    {"HuggingFaceTB/SmolLM2-1.7B", 1711376384,
+     "{'model_type': 'llama', 'rms_norm_eps': 1e-05, 'rope_theta': 130000, "
+     "'tie_word_embeddings': true, " LLAMA(24, 2048, 32, 32, 8192, 49152, 8192) "}"},
+    {"01-ai/Yi-6B", 6061035520,
+     "{'model_type': 'llama', 'rms_norm_eps': 1e-05, 'rope_theta': 5000000.0, " LLAMA(
+         32, 4096, 32, 4, 11008, 64000, 4096) "}"},
+    {"01-ai/Yi-34B", 34388917248,
+     "{'model_type': 'llama', 'rms_norm_eps': 1e-05, 'rope_theta': 5000000.0, " LLAMA(
+         60, 7168, 56, 8, 20480, 64000, 4096) "}"},
+    {"codellama/CodeLlama-34b-hf", 33743970304,
+     "{'model_type': 'llama', 'rms_norm_eps': 1e-05, 'rope_theta': 1000000, " LLAMA(
+         48, 8192, 64, 8, 22016, 32000, 16384) "}"},
+    {"mistralai/Mistral-7B-v0.3", 7248023552,
+     "{'model_type': 'mistral', 'rms_norm_eps': 1e-05, 'rope_theta': 1000000.0, "
+     "'sliding_window': null, " LLAMA(32, 4096, 32, 8, 14336, 32768, 32768) "}"},
+    {"mistralai/Mistral-Nemo-Base-2407", 12247782400,
+     "{'model_type': 'mistral', 'rms_norm_eps': 1e-05, 'rope_theta': 1000000.0, "
+     "'head_dim': 128, 'sliding_window': null, " LLAMA(40, 5120, 32, 8, 14336, 131072,
+                                                       128000) "}"},
+    {"mistralai/Mixtral-8x7B-v0.1", 46702792704,
+     "{'model_type': 'mixtral', 'rms_norm_eps': 1e-05, 'rope_theta': 1000000.0, "
+     "'sliding_window': null, 'num_local_experts': 8, 'num_experts_per_tok': 2, "
+     "'output_router_logits': false, 'router_aux_loss_coef': 0.02, " LLAMA(
+         32, 4096, 32, 8, 14336, 32000, 32768) "}"},
+    {"mistralai/Mixtral-8x22B-v0.1", 140620634112,
+     "{'model_type': 'mixtral', 'rms_norm_eps': 1e-05, 'rope_theta': 1000000, "
+     "'sliding_window': null, 'num_local_experts': 8, 'num_experts_per_tok': 2, " LLAMA(
+         56, 6144, 48, 8, 16384, 32000, 65536) "}"},
+#define QWEN2(eps)                                                                         \
+    "{'model_type': 'qwen2', 'rms_norm_eps': " #eps ", 'rope_theta': 1000000.0, "          \
+    "'sliding_window': 32768, 'max_window_layers': 28, 'use_sliding_window': false, "
+    {"Qwen/Qwen2-0.5B", 494032768,
+     QWEN2(1e-6) "'tie_word_embeddings': true, " LLAMA(24, 896, 14, 2, 4864, 151936,
+                                                       131072) "}"},
+    {"Qwen/Qwen2-1.5B", 1543714304,
+     QWEN2(1e-6) "'tie_word_embeddings': true, " LLAMA(28, 1536, 12, 2, 8960, 151936,
+                                                       131072) "}"},
+    {"Qwen/Qwen2-7B", 7615616512,
+     QWEN2(1e-6) "'tie_word_embeddings': false, " LLAMA(28, 3584, 28, 4, 18944, 152064,
+                                                        131072) "}"},
+    {"Qwen/Qwen2-72B", 72706203648,
+     QWEN2(1e-5) LLAMA(80, 8192, 64, 8, 29568, 152064, 131072) "}"},
+    {"Qwen/Qwen2.5-14B", 14770033664,
+     QWEN2(1e-5) LLAMA(48, 5120, 40, 8, 13824, 152064, 131072) "}"},
+    {"Qwen/Qwen2.5-32B", 32763876352,
+     QWEN2(1e-5) LLAMA(64, 5120, 40, 8, 27648, 152064, 131072) "}"},
+#define QWEN3                                                                              \
+    "{'model_type': 'qwen3', 'rms_norm_eps': 1e-06, 'rope_theta': 1000000, 'head_dim': "   \
+    "128, 'attention_bias': false, 'attention_dropout': 0.0, 'max_window_layers': 36, "    \
+    "'rope_scaling': null, 'sliding_window': null, 'use_sliding_window': false, "
+    {"Qwen/Qwen3-0.6B", 596049920,
+     QWEN3 "'tie_word_embeddings': true, " LLAMA(28, 1024, 16, 8, 3072, 151936, 40960) "}"},
+    {"Qwen/Qwen3-4B", 4022468096,
+     QWEN3 "'tie_word_embeddings': true, " LLAMA(36, 2560, 32, 8, 9728, 151936, 40960) "}"},
+    {"Qwen/Qwen3-8B", 8190735360, QWEN3 LLAMA(36, 4096, 32, 8, 12288, 151936, 40960) "}"},
+    {"Qwen/Qwen3-14B", 14768307200, QWEN3 LLAMA(40, 5120, 40, 8, 17408, 151936, 40960) "}"},
+    {"Qwen/Qwen3-32B", 32762123264, QWEN3 LLAMA(64, 5120, 64, 8, 25600, 151936, 40960) "}"},
+#define QWEN3_MOE(ffn)                                                                     \
+    "{'model_type': 'qwen3_moe', 'rms_norm_eps': 1e-06, 'rope_theta': 1000000.0, "         \
+    "'head_dim': 128, 'num_experts': 128, 'num_experts_per_tok': 8, 'norm_topk_prob': "    \
+    "true, 'decoder_sparse_step': 1, 'mlp_only_layers': [], 'router_aux_loss_coef': "      \
+    "0.001, 'moe_intermediate_size': " #ffn ", "
+    {"Qwen/Qwen3-30B-A3B", 30532122624,
+     QWEN3_MOE(768) LLAMA(48, 2048, 32, 4, 6144, 151936, 40960) "}"},
+    {"Qwen/Qwen3-235B-A22B", 235093634560,
+     QWEN3_MOE(1536) LLAMA(94, 4096, 64, 4, 12288, 151936, 40960) "}"},
+#define T5(layers, hidden, ffn, heads, kv)                                                 \
+    "{'model_type': 't5', 'vocab_size': 32128, 'dropout_rate': 0.1, 'n_positions': 512, "  \
+    "'layer_norm_epsilon': 1e-06, 'relative_attention_num_buckets': 32, "                  \
+    "'is_encoder_decoder': true, 'd_model': " #hidden ", 'd_ff': " #ffn ", 'd_kv': " #kv   \
+    ", 'num_heads': " #heads ", 'num_layers': " #layers "}"
+    {"google-t5/t5-small", 60506624, T5(6, 512, 2048, 8, 64)},
+    {"google-t5/t5-base", 222903552, T5(12, 768, 3072, 12, 64)},
+    {"google-t5/t5-large", 737668096, T5(24, 1024, 4096, 16, 64)},
+    {"google-t5/t5-3b", 2851598336, T5(24, 1024, 16384, 32, 128)},
+};
+
+static void test_published(void) {
+    for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
+        struct err err = {0};
+        struct model *m = model_of_config(published[i].config, &err);
+        ok(count(m) == published[i].parameters, "%s: %lld parameters, published %lld %s",
+           published[i].name, (long long)count(m), (long long)published[i].parameters,
+           err.msg);
+        model_destroy(m);
+    }
+}
+
+static void refuses(const char *config, const char *text, const char *what) {
+    struct err err = {0};
+    struct model *m = model_of_config(config, &err);
+    ok(!m && err.status == EXIT_INPUT && strstr(err.msg, text) == err.msg, "%s: %s", what,
+       err.msg);
+    model_destroy(m);
+}
+
+#define SMALL LLAMA(2, 32, 4, 2, 48, 64, 16)
+static void test_refused(void) {
+    refuses("{'model_type': 'mamba'}", "model_type: \"mamba\"", "an unknown family");
+    refuses("{'model_type': 'llama', 'rope_scaling': {'rope_type': 'yarn', "
+            "'factor': 8.0}, " SMALL "}",
+            "rope_scaling: {\"factor\":8.0,\"rope_type\":\"yarn\"}", "scaled positions");
+    refuses("{'model_type': 'llama', 'rope_parameters': {'rope_type': 'yarn', "
+            "'rope_theta': 10000.0, 'factor': 8.0}, " SMALL "}",
+            "rope_scaling: ", "the same in its newer form");
+    refuses("{'model_type': 'mistral', 'sliding_window': 4096, " SMALL "}",
+            "sliding_window: 4096", "a window");
+    refuses(
+        "{'model_type': 'qwen2', 'sliding_window': 8, 'use_sliding_window': true, " SMALL
+        "}",
+        "use_sliding_window: expected false", "a window that is switched on");
+    refuses("{'model_type': 'llama', 'attention_bias': true, " SMALL "}",
+            "attention_bias: expected false", "biases that the family lacks");
+    refuses("{'model_type': 'qwen3', 'layer_types': ['full_attention', "
+            "'sliding_attention'], " SMALL "}",
+            "layer_types: ", "layers of several types");
+    refuses("{'model_type': 't5', 'feed_forward_proj': 'gated-gelu', 'vocab_size': 64, "
+            "'d_model': 32, 'd_ff': 48, 'd_kv': 8, 'num_heads': 4, 'num_layers': 2}",
+            "feed_forward_proj: expected \"relu\"", "T5 1.1");
+    refuses("{'model_type': 'gpt2', 'n_embd': 32, 'n_head': 4, 'n_positions': 16, "
+            "'vocab_size': 64}",
+            "n_layer: missing", "a key that is missing");
+    refuses("{'model_type': 'gpt2', 'n_embd': 32.5, 'n_head': 4, 'n_positions': 16, "
+            "'vocab_size': 64, 'n_layer': 2}",
+            "n_embd: expected a whole number", "half a dim");
+    refuses("{'model_type': 'gpt2', 'n_embd': 32, 'n_head': 4, 'n_positions': 16, "
+            "'vocab_size': 64, 'n_layer': 2, 'tie_word_embeddings': 1}",
+            "tie_word_embeddings: expected true or false", "a number for a truth");
+    refuses("{'model_type': 'gpt2', 'n_embd': 32, 'n_head': 4, 'n_positions': 16, "
+            "'vocab_size': 64, 'n_layer': 2, 'resid_pdrop': 0.1, 'embd_pdrop': 0.2}",
+            "embd_pdrop: expected 0.1", "two rates of what is one here");
+}
+
+/* A model's own config is read as the same model. */
+static void test_return(const char *ref, const char *set) {
+    struct err err = {0};
+    struct model *m = model_load(ref, set, &err);
+    json_t *config = m ? weights_config(m, &err) : NULL;
+    json_t *doc = config ? config_to_model(config, &err) : NULL;
+    struct model *back = doc ? model_from_json(doc, NULL, NULL, &err) : NULL;
+    ok(back && back->hash == m->hash, "%s: out as config.json and in again: the same %s",
+       ref, err.msg);
+    ok(config && config_check(m, config, &err) == 0, "and not refused beside weights %s",
+       err.msg);
+    json_decref(doc);
+    json_decref(config);
+    model_destroy(back);
+    model_destroy(m);
+}
+
+static void beside(const char *ref, const char *config, const char *text,
+                   const char *what) {
+    struct err err = {0};
+    struct model *m = model_load(ref, NULL, &err);
+    json_t *c = json_of(config, &err);
+    int rc = m ? config_check(m, c, &err) : -1;
+    ok(text ? rc < 0 && err.status == EXIT_INPUT && strstr(err.msg, text) == err.msg
+            : rc == 0,
+       "%s: %s", what, err.msg);
+    json_decref(c);
+    model_destroy(m);
+}
+
+static void test_beside(void) {
+    beside("gpt:nano", "{'model_type': 'gpt2', 'n_head': 6, 'attn_pdrop': 0.1}", NULL,
+           "what is left out, and dropout, may differ");
+    beside("gpt:nano", "{'model_type': 'gpt2', 'n_head': 12}", "n_head: expected 6",
+           "another number of heads");
+    beside("gpt:nano", "{'model_type': 'gpt2', 'activation_function': 'relu'}",
+           "activation_function: expected \"gelu_new\"", "GPT-2 with relu");
+    beside("llama:nano", "{'model_type': 'gemma'}", "model_type: expected that of llama",
+           "Gemma as Llama");
+    beside("llama:nano",
+           "{'model_type': 'mistral', 'sliding_window': 4096, "
+           "'num_key_value_heads': 2, 'rms_norm_eps': 1e-5}",
+           "sliding_window: 4096", "a window");
+    beside("llama:nano",
+           "{'model_type': 'llama', 'num_key_value_heads': 2, 'rms_norm_eps': 1e-5, "
+           "'rope_scaling': {'rope_type': 'yarn', 'factor': 8.0}}",
+           "rope_scaling: ", "scaled positions");
+    beside("llama:nano", "{'model_type': 'llama', 'num_key_value_heads': 2}",
+           "rms_norm_eps: expected 1.", "a default that is not the model's");
+    beside("mlp", "{'model_type': 'vit'}", NULL, "a model without names elsewhere");
+}
+
+int main(void) {
+    test_published();
+    test_refused();
+    test_return("gpt:nano", NULL);
+    test_return("gpt:gpt2", NULL);
+    test_return("llama:nano", "tied=1");
+    test_return("mixtral:nano", NULL);
+    test_return("qwen2:nano", NULL);
+    test_return("qwen3:nano", NULL);
+    test_return("qwen3-moe:nano", NULL);
+    test_return("t5:nano", "seq=2048,target_seq=512");
+    test_beside();
+    return done_testing();
+}

@@ -1,0 +1,82 @@
+/* weft-import - other people's descriptions of models as weft's.
+ *
+ *     weft-import config.json > model.json
+ *     weft-import Qwen3-8B | weft-search -m /dev/stdin ...
+ *
+ * Nothing is executed of what is read, and no weights are. */
+#include "common/file.h"
+#include "common/opt.h"
+#include "common/progress.h"
+#include "model/config.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static struct {
+    char *set;
+    const char *out;
+} o = {.out = "-"};
+
+static const struct opt options[] = {
+    {0, "set", OPT_LIST, "LIST", "sizes changed: seq=4096,vocab=50304", &o.set},
+    {'o', "output", OPT_STR, "FILE", "write to FILE instead of standard output", &o.out},
+    {0}};
+
+static const struct opt_tool tool = {"weft-import", "[options] CONFIG",
+                                     "Turn a Hugging Face config.json into a model.",
+                                     options};
+
+static double count_parameters(const struct model *m) {
+    double n = 0;
+    for (int p = 0; p < m->n_params; p++) {
+        struct extents x = model_extents(m, &m->params[p].shape, 1);
+        n += m->params[p].running ? 0 : (double)extents_count(&x);
+    }
+    return n;
+}
+
+/* The document, with the overrides put into its sizes and rates: they are checked by reading it. */
+static int write_model(json_t *doc, struct err *err) {
+    struct model *m = model_from_json(doc, NULL, o.set, err);
+    if (!m)
+        return -1;
+    note("weft-import: %s: %.0f parameters, %d ops in %d blocks", m->name,
+         count_parameters(m), m->n_ops, m->n_blocks);
+    int rc = model_settle(doc, m->set, err);
+    model_destroy(m);
+    return rc < 0 ? -1 : json_write_file(doc, o.out, err);
+}
+
+static int run(const char *path, struct err *err) {
+    char file[PATH_MAX];
+    struct stat st;
+    bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    if (snprintf(file, sizeof file, "%s%s", path, folder ? "/config.json" : "") >=
+        (int)sizeof file)
+        return err_input(err, "%.64s: name too long", path);
+    json_t *config = json_read(file, err);
+    if (!config)
+        return -1;
+    int rc = config_is(config)
+                 ? 0
+                 : err_input(err, "expected a config.json, which has a \"model_type\"");
+    json_t *doc = rc == 0 ? config_to_model(config, err) : NULL;
+    rc = doc ? write_model(doc, err) : -1;
+    json_decref(doc);
+    json_decref(config);
+    return rc < 0 ? err_prefix(err, "%s", strcmp(file, "-") ? file : "standard input") : 0;
+}
+
+int main(int argc, char **argv) {
+    struct err err = {0};
+    int n = opt_parse(&tool, argc, argv, &err), rc = -1;
+    if (n > 1)
+        err_usage(&err, "expected one file, got %d operands", n);
+    else if (n >= 0)
+        rc = run(n ? argv[0] : "-", &err);
+    free(o.set);
+    return rc == 0 ? EXIT_DONE : err_report(&err, tool.name);
+}

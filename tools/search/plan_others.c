@@ -1,0 +1,229 @@
+/* A plan for trainers that take degrees from a file: torchtitan's sections, DeepSpeed's JSON,
+ * accelerate's YAML. Names are those of torchtitan/config/job_config.py (before 2026-02-23; the same
+ * names are fields of its dataclasses since), deepspeed/runtime/config.py and
+ * accelerate/utils/dataclasses.py. */
+#include "plan_job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static FILE *open_text(char **text) {
+    static size_t size; /* nobody reads it */
+    *text = NULL;
+    return open_memstream(text, &size);
+}
+
+static const char *yes(bool b) {
+    return b ? "true" : "false";
+}
+
+static int refuse_if(bool bad, const char *key, const char *why, struct err *err) {
+    return bad ? err_input(err, "%s: %s", key, why) : 0;
+}
+
+/* ---- torchtitan ------------------------------------------------------------------------------ */
+
+/* [["tok_embeddings", "layers.0"], ["layers.1", "norm", "output"]] */
+static void put_modules(FILE *f, const struct plan_job *job) {
+    fputs("module_fqns_per_model_part = [", f);
+    for (int s = 0, layer = 0; s < job->plan->n_stages; s++) {
+        const char *comma = "";
+        fprintf(f, "%s\n  [", s ? "," : "");
+        if (s == 0)
+            fprintf(f, "\"tok_embeddings\""), comma = ", ";
+        for (int k = 0; k < job->blocks[s]; k++, comma = ", ")
+            fprintf(f, "%s\"layers.%d\"", comma, layer++);
+        if (s + 1 == job->plan->n_stages)
+            fprintf(f, "%s\"norm\", \"output\"", comma);
+        fputc(']', f);
+    }
+    fputs("\n]\n", f);
+}
+
+static const char *titan_schedule(const struct plan *p) {
+    switch (p->schedule) {
+    case SCHEDULE_1f1b: return "1F1B";
+    case SCHEDULE_interleaved: return "Interleaved1F1B";
+    case SCHEDULE_gpipe: return "GPipe";
+    default: return NULL;
+    }
+}
+
+static int check_titan(const struct plan_job *job, struct err *err) {
+    const struct plan *p = job->plan;
+    if (refuse_if(!titan_schedule(p) && p->n_stages > 1, "schedule",
+                  "torchtitan's names are 1F1B, Interleaved1F1B and GPipe", err) < 0 ||
+        refuse_if(job->offload, "stages[0].offload",
+                  "torchtitan keeps no optimizer on hosts", err) < 0 ||
+        refuse_if(p->reduce == DTYPE_bf16, "reduce", "torchtitan sums gradients in fp32",
+                  err) < 0 ||
+        refuse_if(p->dtype == DTYPE_f16, "dtype", "torchtitan trains in bf16 or fp32",
+                  err) < 0)
+        return -1;
+    return refuse_if(job->zero != ZERO_NONE && job->zero < ZERO_GRADIENTS, "stages[0].zero",
+                     "torchtitan shards gradients (2) or parameters (3), or nothing", err);
+}
+
+/* Parameters are gathered again for the backward pass under level 3, and kept under level 2. */
+static void put_titan(FILE *f, const struct plan_job *job) {
+    const struct plan *p = job->plan;
+    int64_t shard = job->zero ? job->dp : 1;
+    fprintf(
+        f,
+        "[training]\nlocal_batch_size = %lld\nglobal_batch_size = %lld\nseq_len = %lld\n",
+        (long long)(job->pp > 1 ? p->batch / job->dp : plan_job_samples(job)),
+        (long long)p->batch, (long long)plan_model_size(p->model, "seq"));
+    fprintf(f, "mixed_precision_param = \"%s\"\n\n",
+            p->dtype == DTYPE_bf16 ? "bfloat16" : "float32");
+    fprintf(f,
+            "[parallelism]\ndata_parallel_replicate_degree = %lld\n"
+            "data_parallel_shard_degree = %lld\n",
+            (long long)(job->dp / shard), (long long)shard);
+    if (shard > 1)
+        fprintf(f, "fsdp_reshard_after_forward = \"%s\"\n",
+                job->zero == ZERO_PARAMETERS ? "always" : "never");
+    fprintf(f, "tensor_parallel_degree = %lld\ncontext_parallel_degree = %lld\n",
+            (long long)job->tp, (long long)job->cp);
+    if (job->ep > 1)
+        fprintf(f, "expert_parallel_degree = %lld\n", (long long)job->ep);
+    fprintf(f, "pipeline_parallel_degree = %lld\n", (long long)job->pp);
+    if (p->n_stages > 1) {
+        fprintf(f,
+                "pipeline_parallel_schedule = \"%s\"\n"
+                "pipeline_parallel_microbatch_size = %lld\n",
+                titan_schedule(p), (long long)plan_job_samples(job));
+        put_modules(f, job);
+    }
+    fprintf(f, "\n[activation_checkpoint]\nmode = \"%s\"\n",
+            job->recompute == RECOMPUTE_all ? "full" : "none");
+}
+
+char *plan_to_torchtitan(const struct plan *p, struct err *err) {
+    struct plan_job job;
+    char *text = NULL;
+    if (plan_job_of(&job, p, "torchtitan", err) < 0)
+        return NULL;
+    int rc = check_titan(&job, err);
+    if (rc == 0 && job.recompute == RECOMPUTE_selective)
+        rc = err_input(err, "stages[0].recompute: torchtitan has nothing that recomputes "
+                            "attention alone");
+    FILE *f = rc == 0 ? open_text(&text) : NULL;
+    if (f) {
+        put_titan(f, &job);
+        fclose(f);
+    }
+    plan_job_release(&job);
+    return text;
+}
+
+/* ---- DeepSpeed ------------------------------------------------------------------------------- */
+
+static int check_deepspeed(const struct plan_job *job, const char *name, struct err *err) {
+    if (job->pp > 1)
+        return err_input(err, "stages: %d, and a pipeline is code in %s, not configuration",
+                         job->plan->n_stages, name);
+    if (job->cp > 1 || job->ep > 1)
+        return err_input(err,
+                         "stages[0].mesh: %s of %lld, which %s's configuration cannot say",
+                         job->cp > 1 ? "context parallelism" : "expert parallelism",
+                         (long long)(job->cp > 1 ? job->cp : job->ep), name);
+    if (job->sp && job->tp > 1)
+        return err_input(err,
+                         "stages[0].layout: the sequence is split over tp, which %s does "
+                         "not",
+                         name);
+    return 0;
+}
+
+static json_t *deepspeed_json(const struct plan_job *job) {
+    const struct plan *p = job->plan;
+    json_t *doc =
+        json_pack("{s:I, s:I, s:I}", "train_batch_size", (json_int_t)p->batch,
+                  "train_micro_batch_size_per_gpu", (json_int_t)plan_job_samples(job),
+                  "gradient_accumulation_steps", (json_int_t)plan_micro_batches(p));
+    json_t *zero = json_pack("{s:i, s:b}", "stage", job->zero, "overlap_comm", p->overlap);
+    if (job->offload)
+        json_object_set_new(zero, "offload_optimizer", json_pack("{s:s}", "device", "cpu"));
+    json_object_set_new(doc, "zero_optimization", zero);
+    if (p->dtype != DTYPE_f32)
+        json_object_set_new(doc, p->dtype == DTYPE_bf16 ? "bf16" : "fp16",
+                            json_pack("{s:b}", "enabled", 1));
+    if (p->dtype != DTYPE_f32)
+        json_object_set_new(doc, "communication_data_type",
+                            json_string(plan_dtype_name(p->reduce)));
+    if (job->tp > 1)
+        json_object_set_new(doc, "tensor_parallel",
+                            json_pack("{s:I}", "autotp_size", (json_int_t)job->tp));
+    return doc;
+}
+
+char *plan_to_deepspeed(const struct plan *p, struct err *err) {
+    struct plan_job job;
+    char *text = NULL;
+    if (plan_job_of(&job, p, "DeepSpeed", err) < 0)
+        return NULL;
+    FILE *f = check_deepspeed(&job, "DeepSpeed", err) == 0 ? open_text(&text) : NULL;
+    if (f) {
+        json_t *doc = deepspeed_json(&job);
+        json_write(doc, f);
+        json_decref(doc);
+        fclose(f);
+    }
+    plan_job_release(&job);
+    return text;
+}
+
+/* ---- accelerate ------------------------------------------------------------------------------ */
+
+static int check_accelerate(const struct plan_job *job, struct err *err) {
+    if (check_deepspeed(job, "accelerate", err) < 0)
+        return -1;
+    if (job->tp > 1 && job->dp > 1 && job->zero < ZERO_GRADIENTS)
+        return err_input(err,
+                         "stages[0].zero: %d: accelerate joins tensor parallelism with "
+                         "sharded replicas (2, 3) alone",
+                         job->zero);
+    return refuse_if(job->zero == ZERO_OPTIMIZER, "stages[0].zero",
+                     "1: FSDP shards gradients (2) or parameters (3), or nothing", err);
+}
+
+static void put_accelerate(FILE *f, const struct plan_job *job) {
+    const struct plan *p = job->plan;
+    bool shards = job->zero != ZERO_NONE;
+    fprintf(f, "compute_environment: LOCAL_MACHINE\ndistributed_type: %s\n",
+            shards ? "FSDP" : "MULTI_GPU");
+    fprintf(f, "mixed_precision: '%s'\nnum_processes: %d\n",
+            p->dtype == DTYPE_bf16  ? "bf16"
+            : p->dtype == DTYPE_f16 ? "fp16"
+                                    : "no",
+            p->devices);
+    if (shards)
+        fprintf(f,
+                "fsdp_config:\n  fsdp_version: 2\n  fsdp_reshard_after_forward: %s\n"
+                "  fsdp_offload_params: %s\n  fsdp_activation_checkpointing: %s\n",
+                yes(job->zero == ZERO_PARAMETERS), yes(job->offload),
+                yes(job->recompute == RECOMPUTE_all));
+    fprintf(
+        f,
+        "parallelism_config:\n  parallelism_config_dp_replicate_size: %lld\n"
+        "  parallelism_config_dp_shard_size: %lld\n  parallelism_config_tp_size: %lld\n",
+        (long long)(shards ? 1 : job->dp), (long long)(shards ? job->dp : 1),
+        (long long)job->tp);
+    fprintf(f,
+            "# in the script: gradient_accumulation_steps=%lld, %lld samples each time\n",
+            (long long)plan_micro_batches(p), (long long)plan_job_samples(job));
+}
+
+char *plan_to_accelerate(const struct plan *p, struct err *err) {
+    struct plan_job job;
+    char *text = NULL;
+    if (plan_job_of(&job, p, "accelerate", err) < 0)
+        return NULL;
+    FILE *f = check_accelerate(&job, err) == 0 ? open_text(&text) : NULL;
+    if (f) {
+        put_accelerate(f, &job);
+        fclose(f);
+    }
+    plan_job_release(&job);
+    return text;
+}
