@@ -59,19 +59,17 @@ static void test_kinds(void) {
 
 /* What the file of a cluster says of a device, its kind says too: memory as CUDA gives it. */
 static void test_memory(void) {
-    static const char *const pairs[][2] = {{"h100-8", "h100:8"},
-                                           {"h100-2x8", "h100:2x8"},
-                                           {"h200-8", "h200:8"},
-                                           {"a100-8", "a100-80gb:8"},
-                                           {"a100-2x8", "a100-80gb:2x8"},
-                                           {"v100-4x8", "v100:4x8"}};
+    static const char *const pairs[][2] = {
+        {"h100-8", "h100:8"},      {"h100-2x8", "h100:2x8"},      {"h200-8", "h200:8"},
+        {"a100-8", "a100-80gb:8"}, {"a100-2x8", "a100-80gb:2x8"}, {"v100-4x8", "v100:4x8"}};
     for (int i = 0; i < (int)(sizeof pairs / sizeof *pairs); i++) {
-        const struct cluster file = cluster_named(pairs[i][0]), kind = cluster_named(pairs[i][1]);
+        const struct cluster file = cluster_named(pairs[i][0]),
+                             kind = cluster_named(pairs[i][1]);
         const struct cluster_group *f = file.groups, *k = kind.groups;
         ok(f->memory_bytes == k->memory_bytes && !strcmp(f->device, k->device) &&
                cluster_devices(&file) == cluster_devices(&kind),
-           "%s and %s: %d devices of kind %s with %lld and %lld bytes", pairs[i][0], pairs[i][1],
-           (int)cluster_devices(&file), f->device, (long long)f->memory_bytes,
+           "%s and %s: %d devices of kind %s with %lld and %lld bytes", pairs[i][0],
+           pairs[i][1], (int)cluster_devices(&file), f->device, (long long)f->memory_bytes,
            (long long)k->memory_bytes);
     }
 }
