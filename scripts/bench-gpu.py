@@ -48,9 +48,11 @@ FAMILIES = {
 
 
 if DEVICE == "cpu":
-    FAMILIES = {"gpt": ("gpt:nano", "layers=2", "", 2), "llama": ("llama:nano", "layers=2", "", 2),
-                "t5": ("t5:nano", "layers=2", "", 2), "moe": ("moe:nano", "layers=2", "", 2),
-                "wide-resnet": ("wide-resnet:nano", "", "", 4)}
+    small = "hidden=64,heads=2,layers=2,vocab=64"
+    FAMILIES = {"gpt": ("gpt:nano", f"{small},seq=32", "", 2),
+                "llama": ("llama:nano", f"{small},kv_heads=1,ffn=128,seq=32", "", 2),
+                "t5": ("t5:nano", f"{small},ffn=128,seq=32,target_seq=16", "", 2),
+                "moe": ("moe:nano", f"{small},seq=32", "", 2), "wide-resnet": ("wide-resnet:nano", "", "", 4)}
 
 
 def parameters(s):
