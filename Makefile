@@ -80,7 +80,7 @@ ROOMS_search := budget graph space evaluate pool bound algorithms run
 # Without CUDA the floor of GPUs has what says so, and the names of GPUs; without cuDNN weft's own kernels
 # convolve, without NCCL the hosts carry what is between GPUs.
 CUDA_NONE := $(addprefix lib/cuda/cuda_,none.c kind.c workspace.c workspace_attention.c)
-LEFT_OUT  := lib/cuda/cuda_none.c $(if $(HAVE_CUDNN),lib/cuda/cuda_dnn_none.c,$(addprefix lib/cuda/cuda_dnn,.c _plan.c _name.c _descriptor.c))
+LEFT_OUT  := lib/cuda/cuda_none.c $(if $(HAVE_CUDNN),lib/cuda/cuda_dnn_none.c,$(addprefix lib/cuda/cuda_dnn,.c _attention.c _convolution.c _plan.c _name.c _descriptor.c))
 cuda_srcs := $(if $(HAVE_CUDA),$(filter-out $(LEFT_OUT),$(wildcard lib/cuda/*.c)),$(CUDA_NONE))
 nccl_srcs := $(if $(HAVE_NCCL),$(filter-out lib/nccl/nccl_none.c,$(wildcard lib/nccl/*.c)),lib/nccl/nccl_none.c)
 cuda_kernels := $(if $(HAVE_CUDA),$(sort $(wildcard lib/cuda/*.cu)))
@@ -269,11 +269,12 @@ $(WATCH_BINS): $(EMULATOR) $(WATCHER) $(WATCHED) $(COMPUTE) $(call archives,$(un
 # tests/products asks fakes of cuBLASLt and of cuDNN for products and convolutions; headers are the toolkit's.
 # What turns weights is emulated. cuda-engines asks cuDNN itself, cuda-descriptions cuBLASLt.
 PRODUCT_BINS := $(if $(HAVE_CUDA),$(addprefix $(O)/tests/unit/,cuda-products cuda-descriptions cuda-pairs \
-                $(if $(HAVE_CUDNN),cuda-engines $(if $(EMULATED),cuda-convolutions))))
+                $(if $(HAVE_CUDNN),cuda-engines cuda-attention-library $(if $(EMULATED),cuda-convolutions))))
 of_library    = $(addprefix $(O)/lib/cuda/,$(addsuffix .o,$(1)))
-dnn               := $(if $(HAVE_CUDNN),cuda_dnn cuda_dnn_name cuda_dnn_plan cuda_dnn_descriptor,cuda_dnn_none)
+fake_dnn          := $(addprefix $(O)/tests/products/,cudnn.o cudnn_graph.o)
+dnn               := $(if $(HAVE_CUDNN),cuda_dnn cuda_dnn_attention cuda_dnn_convolution cuda_dnn_name cuda_dnn_plan cuda_dnn_descriptor,cuda_dnn_none)
 objs_products     := $(O)/tests/products/cublaslt.o $(call of_library,cuda_fastest cuda_choices cuda_linear cuda_pair_gelu cuda_product cuda_product_fused cuda_product_known cuda_product_pick)
-objs_convolutions := $(O)/tests/products/cudnn.o $(EMULATOR) $(UNWATCHED) $(O)/lib/cuda/cuda_turn.emulated.o \
+objs_convolutions := $(fake_dnn) $(EMULATOR) $(UNWATCHED) $(O)/lib/cuda/cuda_turn.emulated.o \
                      $(call of_library,cuda_check cuda_choices cuda_fastest cuda_convolution cuda_conv_known cuda_conv_pick $(dnn))
 $(O)/tests/products/%.o: CFLAGS += $(cflags_cuda) -fopenmp
 $(O)/tests/unit/cuda-products $(O)/tests/unit/cuda-pairs: $(objs_products) $(call of_library,cuda_check) $(O)/tests/fake/library.o
@@ -281,6 +282,7 @@ $(O)/tests/unit/cuda-descriptions: $(call of_library,cuda_check cuda_choices cud
 $(O)/tests/unit/cuda-pairs: $(call of_library,cuda_pair)
 $(O)/tests/unit/cuda-engines: $(call of_library,$(dnn) cuda_library)
 $(O)/tests/unit/cuda-convolutions: $(objs_convolutions)
+$(O)/tests/unit/cuda-attention-library: $(fake_dnn) $(call of_library,cuda_attention_pick cuda_check cuda_choices cuda_fastest $(dnn))
 product_floors := common model plan program cost device
 $(PRODUCT_BINS): $(call of_library,cuda_workspace cuda_workspace_attention)
 $(PRODUCT_BINS): $(O)/tests/unit/%: $(O)/tests/products/%.o $(call archives,$(product_floors))
@@ -314,7 +316,7 @@ $(EMU_PLANS): $(emu_objs) $(EMULATED) $(FAKES) $(call archives,$(fake_floors))
 
 # A tool and a test as they are, on the fakes.
 $(O)/tests/mpi/gpu-profile-comm: $(weft-profile-comm_objs)
-objs_libraries := $(objs_products) $(if $(HAVE_CUDNN),$(O)/tests/products/cudnn.o) \
+objs_libraries := $(objs_products) $(if $(HAVE_CUDNN),$(fake_dnn)) \
                   $(call of_library,cuda_convolution cuda_conv_known cuda_conv_pick cuda_tune $(dnn))
 $(O)/tests/fake/library.o $(O)/tests/mpi/gpu-run.o: CFLAGS += $(if $(HAVE_CUDNN),-DWEFT_FAKE_DNN)
 $(O)/tests/mpi/gpu-profile-op: $(weft-profile-op_objs) $(objs_libraries)

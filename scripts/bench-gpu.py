@@ -4,16 +4,16 @@
     bench-gpu.py BUILD_DIR [PART...]
 
 Parts: peak (a matrix product), training (GPT-2 of 124M, 350M and 1.3B parameters in bf16), families (other
-models, of pytorch_models.py on PyTorch's side, compiled as a whole), prediction (plans
-that differ in micro-batch, accumulation, recompute and dtype), every (predictions of every family, with
-accumulation, recompute, offload and two ranks that share the GPU), large (gpt:6.7B, offloaded), profile (how long gpt:1.3B takes), attention
-(each kind of its kernels), convolution (weft's kernels, cuDNN, and the faster one), epilogues (GELU and
-gradients of biases in the products, and behind them).
+models, of pytorch_models.py on PyTorch's side, compiled as a whole), prediction (plans that differ in
+micro-batch, accumulation, recompute and dtype), every (predictions of every family, with accumulation,
+recompute and offload, and the memory of two ranks that share the GPU), large (gpt:6.7B, offloaded), profile
+(how long gpt:1.3B takes), attention (each kind of its kernels, and cuDNN's), convolution (weft's kernels,
+cuDNN, and the faster one), epilogues (GELU and gradients of biases in the products, and behind them).
 PyTorch's side is torch.compile, flash attention and fused AdamW under autocast; each of its models is a
 process of its own, whose memory is free again when weft's turn comes. To compile a whole model takes
 a minute, so each block is compiled, which is one compilation for all, and all around the blocks;
-COMPILE=model compiles the whole (of families always the whole is compiled). Model flops of a token are 6 N + 6 L C T: N all parameters, L layers, C
-hidden, T sequence. Results are printed as they come, and are JSON lines in BUILD_DIR/bench-gpu.jsonl; a part
+COMPILE=model compiles the whole (of families always the whole is compiled). Model flops of a token are 6 N +
+6 L C T: N all parameters, L layers, C hidden, T sequence. Results are printed as they come, and are JSON lines in BUILD_DIR/bench-gpu.jsonl; a part
 that fails leaves those of the others. By the environment: STEPS=20 of a measurement, MODELS="124M 350M",
 FAMILIES="llama-1B t5-770M", and BUDGET=240 seconds, after which nothing new is begun.
 """
@@ -26,7 +26,7 @@ import tempfile
 import time
 import traceback
 
-DEVICE = "cuda"
+DEVICE = os.environ.get("ON", "cuda")  # cpu: families alone, tiny, to try the script
 STEPS = int(os.environ.get("STEPS", "20"))
 END = time.monotonic() + float(os.environ.get("BUDGET", "240"))
 # name: preset, sizes, micro-batch
@@ -45,6 +45,14 @@ FAMILIES = {
     "resnet-50": ("wide-resnet:250M", "group=64,base=64,width=1", "", 64),
     "wide-resnet-250M": ("wide-resnet:250M", "group=32", "", 32),
 }
+
+
+if DEVICE == "cpu":
+    small = "hidden=64,heads=2,layers=2,vocab=64"
+    FAMILIES = {"gpt": ("gpt:nano", f"{small},seq=32", "", 2),
+                "llama": ("llama:nano", f"{small},kv_heads=1,ffn=128,seq=32", "", 2),
+                "t5": ("t5:nano", f"{small},ffn=128,seq=32,target_seq=16", "", 2),
+                "moe": ("moe:nano", f"{small},seq=32", "", 2), "wide-resnet": ("wide-resnet:nano", "", "", 4)}
 
 
 def parameters(s):
@@ -95,12 +103,13 @@ def why(out):
     return " ".join(lines or out.stderr.strip().splitlines()[-1:]) or f"status {out.returncode}"
 
 
-def train(bin_dir, plan, steps, profile=None):
+def train(bin_dir, plan, steps, profile=None, ranks=1):
     """Metrics of the steps behind the first three, or the reason why there are none; products as the profile says."""
+    launch = ["mpirun", "--oversubscribe", "-n", str(ranks)] if ranks > 1 else []
     with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
         json.dump(plan, f)
         f.flush()
-        out = run([f"{bin_dir}/weft-run", "--device", "cuda", "-n", str(steps + 3),
+        out = run([*launch, f"{bin_dir}/weft-run", "--device", DEVICE, "-n", str(steps + 3),
                    *(["--profile", profile] if profile else []), f.name])
     if out.returncode:
         return None, why(out)
@@ -173,9 +182,12 @@ def torch_compiled(model):
 def print_training(model, opt, forward):
     """Trains some steps; the first five warm up. Prints time and memory of a step, losses and parameters."""
     import torch
+    synchronize, most = torch.cuda.synchronize, torch.cuda.max_memory_allocated
+    if DEVICE == "cpu":
+        synchronize = most = lambda: 0
     times, losses = [], []
     for _ in range(STEPS + 5):
-        torch.cuda.synchronize()
+        synchronize()
         start = time.perf_counter()
         with torch.autocast(DEVICE, torch.bfloat16):
             loss = forward()
@@ -184,9 +196,9 @@ def print_training(model, opt, forward):
         opt.step()
         opt.zero_grad(set_to_none=True)
         losses.append(loss.item())
-        torch.cuda.synchronize()
+        synchronize()
         times.append(1e3 * (time.perf_counter() - start))
-    print(json.dumps({"step_ms": median(times[5:]), "bytes": torch.cuda.max_memory_allocated(), "losses": losses,
+    print(json.dumps({"step_ms": median(times[5:]), "bytes": most(), "losses": losses,
                       "parameters": sum(p.numel() for p in model.parameters())}))
 
 
@@ -383,7 +395,7 @@ class Bench:
         small = dict(plan, dtype="fp32", set=",".join(x for x in (plan["set"], few) if x))
         with open(f"{folder}/plan.json", "w") as f:
             json.dump(small, f)
-        out = run([f"{self.bin}/weft-run", "-q", "--device", "cuda", "-n", "1", "--lr", "0", "--save",
+        out = run([f"{self.bin}/weft-run", "-q", "--device", DEVICE, "-n", "1", "--lr", "0", "--save",
                    f"{folder}/few", f"{folder}/plan.json"])
         if out.returncode:
             return {"error": why(out)}
@@ -414,10 +426,36 @@ class Bench:
                     self.note(part="every", **plan, **row)
                     errors.append(row["error"])
                     wrong += not row["memory_right"]
+        wrong += self.shared(few)
         if errors:
             sizes = [abs(e) for e in errors]
             print(f"# {len(errors)} plans of every family: median error {100 * median(sizes):.1f} %, worst "
                   f"{100 * max(sizes):.1f} %, memory wrong in {wrong}")
+
+    def shared(self, few):
+        """Two ranks that share the GPU, each with half of the samples: the memory of each as predicted, and what a
+        step takes, which nothing predicts. Returns how many have another memory."""
+        wrong = 0
+        for model, sizes, micro in few:
+            if late("ranks that share the GPU"):
+                break
+            plan = {"format": "weft-plan/1", "model": model, "set": sizes, "batch": 2 * micro,
+                    "micro_batch": 2 * micro, "dtype": "bf16",
+                    "stages": [{"mesh": "dp:2", "layout": {"dp": "batch"}}]}
+            with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
+                json.dump(plan, f)
+                f.flush()
+                out = run([f"{self.bin}/weft-predict", "--cluster", "h100:2", f.name])
+            lines, reason = train(self.bin, plan, 5, None, 2)
+            if out.returncode or not lines:
+                print(f"{model:17} two ranks:", why(out) if out.returncode else reason, flush=True)
+                continue
+            told, took = json.loads(out.stdout)["stages"][0]["memory"]["total"], lines[0]["bytes"]
+            wrong += told != took
+            ms = median([x["step_ms"] for x in lines])
+            print(f"{model:17} two ranks: {ms:8.1f} ms, {told} bytes each predicted, {took} measured", flush=True)
+            self.note(part="shared", **plan, step_ms=ms, predicted_bytes=told, measured_bytes=took)
+        return wrong
 
     def large(self):
         """gpt:6.7B on this one GPU, as weft-search plans it, predicted and measured."""

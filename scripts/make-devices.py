@@ -32,8 +32,8 @@ def link(launch, round_us, reached, within, source):
             "within": within, "from": source}
 
 
-def node(device, memory, host, levels):
-    return {"device": device, "memory": memory, "host_bandwidth": host, "latency_us": 5, "links": levels}
+def node(device, host, levels):
+    return {"device": device, "host_bandwidth": host, "latency_us": 5, "links": levels}
 
 
 def level(name, bandwidth, latency, lanes=1):
@@ -50,6 +50,17 @@ HOPPER = {"node": link(30, 6.8, 0.78, 0.3, "scaled from the A100's"), "cross": N
 CUBE = {"node": link(30, 5, 0.8, 0.5, ASSUMED), "cross": link(35, 10, 0.8, 0.5, ASSUMED)}
 PCIE = {"node": link(20, 10, 0.7, 0.5, ASSUMED), "cross": link(35, 10, 0.8, 0.5, ASSUMED)}
 
+# name: (bytes, where from): what no plan may have of them is in lib/plan/reserve.c; share/clusters say the same
+MEMORY = {
+    "h100": (85_016_000_000, "gives it, measured (79.18 GiB)"),
+    "h200": (150_109_000_000, "reports it (139.80 GiB in messages of PyTorch)"),
+    "a100-80gb": (84_986_000_000, "reports it (79.15 GiB in messages of PyTorch)"),
+    "a100-40gb": (42_298_834_944, "reports it (39.39 GiB by its sample deviceQuery, driver of CUDA 12.2)"),
+    "v100": (34_080_000_000, "reports it (31.74 GiB in messages of PyTorch)"),
+    "rtx4090": (25_250_627_584, "reports it (23.52 GiB by its sample deviceQuery, driver of CUDA 13.0; 23.64 by that of 12.4)"),
+    "rtx3090": (25_206_325_248, "reports it (23.48 GiB by its sample deviceQuery, driver of CUDA 12.4; 23.67 by that of 11.4)"),
+}
+
 # name: (about, multiprocessors, flops of f32, bf16, f16, bytes/s, cache bytes, cache bytes/s, node, links)
 CHIPS = {
     "h100": (
@@ -57,46 +68,48 @@ CHIPS = {
         "3.35 TB/s, NVLink 450 GB/s each way, eight adapters of 400 Gb/s in a DGX H100; the cache's "
         "5.5 TB/s are of published microbenchmarks",
         132, 67e12, 989e12, 989e12, 3.35e12, 50e6, 5.5e12,
-        node("h100-80gb", "80G", 64e9, [level("node", 450e9, 5), infiniband(400, 8)]), HOPPER),
+        node("h100-80gb", 64e9, [level("node", 450e9, 5), infiniband(400, 8)]), HOPPER),
     "h200": (
         "NVIDIA H200 SXM. Datasheet: as the H100, but 141 GB at 4.8 TB/s",
         132, 67e12, 989e12, 989e12, 4.8e12, 50e6, 5.5e12,
-        node("h200", "139G", 64e9, [level("node", 450e9, 5), infiniband(400, 8)]), HOPPER),
+        node("h200", 64e9, [level("node", 450e9, 5), infiniband(400, 8)]), HOPPER),
     "a100-80gb": (
         "NVIDIA A100 SXM with 80 GB. Datasheet: 19.5 Tflop/s in f32, 312 in bf16 and f16, 2,039 GB/s, "
         "NVLink 300 GB/s each way, eight adapters of 200 Gb/s in a DGX A100; the cache's 4.4 TB/s are of "
         "published microbenchmarks",
         108, 19.5e12, 312e12, 312e12, 2.039e12, 40e6, 4.4e12,
-        node("a100-80gb", "80G", 32e9, [level("node", 300e9, 5), infiniband(200, 8)]), NVSWITCH),
+        node("a100-80gb", 32e9, [level("node", 300e9, 5), infiniband(200, 8)]), NVSWITCH),
     "a100-40gb": (
         "NVIDIA A100 SXM with 40 GB: as that with 80 GB, but 1,555 GB/s",
         108, 19.5e12, 312e12, 312e12, 1.555e12, 40e6, 4.4e12,
-        node("a100-40gb", "40G", 32e9, [level("node", 300e9, 5), infiniband(200, 8)]), NVSWITCH),
+        node("a100-40gb", 32e9, [level("node", 300e9, 5), infiniband(200, 8)]), NVSWITCH),
     "v100": (
         "NVIDIA V100 SXM2. Datasheet: 15.7 Tflop/s in f32, 125 in f16, 900 GB/s, six NVLinks of 25 GB/s "
         "each way; network: AWS p3.16xlarge, 25 Gb/s a node; the cache's 2.2 TB/s are of published "
         "microbenchmarks",
         80, 15.7e12, 0, 125e12, 900e9, 6e6, 2.2e12,
-        node("v100-32gb", "32G", 16e9, [level("node", 150e9, 30, 6), infiniband(25, 1)]), CUBE),
+        node("v100-32gb", 16e9, [level("node", 150e9, 30, 6), infiniband(25, 1)]), CUBE),
     "rtx4090": (
         "NVIDIA GeForce RTX 4090. Datasheet: 82.6 Tflop/s in f32, 165 in bf16 and f16 with sums in f32, "
         "1,008 GB/s, PCIe 4 of 16 lanes; the cache's 5 TB/s are of published microbenchmarks",
         128, 82.6e12, 165e12, 165e12, 1.008e12, 72e6, 5e12,
-        node("4090", "24G", 25e9, [level("node", 25e9, 10), infiniband(100, 1)]), PCIE),
+        node("4090", 25e9, [level("node", 25e9, 10), infiniband(100, 1)]), PCIE),
     "rtx3090": (
         "NVIDIA GeForce RTX 3090. Datasheet: 35.6 Tflop/s in f32, 71 in bf16 and f16 with sums in f32, "
         "936 GB/s, PCIe 4 of 16 lanes; the cache's 2 TB/s are assumed",
         82, 35.6e12, 71e12, 71e12, 936e9, 6e6, 2e12,
-        node("3090", "24G", 25e9, [level("node", 25e9, 10), infiniband(100, 1)]), PCIE),
+        node("3090", 25e9, [level("node", 25e9, 10), infiniband(100, 1)]), PCIE),
 }
 
 
 def device(name, curves):
     about, sm, f32, bf16, f16, bandwidth, cache, cache_bandwidth, usual, links = CHIPS[name]
+    memory, source = MEMORY[name]
     flops = {k: v for k, v in (("f32", f32), ("bf16", bf16), ("f16", f16)) if v}
-    return {"format": "weft-device/1", "name": name, "about": about, "multiprocessors": sm,
-            "flops": flops, "bandwidth": bandwidth,
-            "cache": {"bytes": cache, "bandwidth": cache_bandwidth}, "node": usual, "links": links,
+    return {"format": "weft-device/1", "name": name, "about": f"{about}. Memory as CUDA {source}",
+            "multiprocessors": sm, "flops": flops, "bandwidth": bandwidth,
+            "cache": {"bytes": cache, "bandwidth": cache_bandwidth},
+            "node": {**usual, "memory": memory}, "links": links,
             "curves": curves}
 
 

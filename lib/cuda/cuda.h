@@ -48,7 +48,8 @@ struct cuda_options {
     bool tf32; /* products of floats round operands to 10 bits, on tensor cores */
     /* operands are scratch: the first launch of a product tries how it is fastest */
     bool tunes;
-    const char *attention; /* NULL, or the attention kernels to take, for comparisons */
+    const char
+        *attention; /* NULL, or the attention kernels to take, for comparisons; "cudnn" */
     /* "own": weft's kernels; "cudnn": that wherever it can; NULL: the faster one where that may be
      * measured, else cuDNN wherever it has what rounds as weft does. For comparisons. */
     const char *convolution;

@@ -4,9 +4,10 @@
  * of floats of up to 128 columns where TF32 is allowed; the plain kernels take all else. On compute
  * capability 9.0 wgmma computes those of 16 bits and up to 128 columns: on an H100 1.5 to 2 times as fast
  * forward, and 1.7 to 2.3 times backward, as mma.sync.
- * cuda_device.attention overrides that, for comparisons: "mma" for mma.sync, "wgmma-128" for wgmma with
- * larger blocks backward, "plain" for all. */
-#include "cuda/cuda_attention.h"
+ * Where a device has others that do attention (cuda_attention_library.h) these are asked first.
+ * cuda_device.attention overrides all that, for comparisons: "mma" for mma.sync, "wgmma-128" for wgmma with
+ * larger blocks backward, "plain" for all, "cudnn" for what that can do. */
+#include "cuda/cuda_attention_library.h"
 #include "cuda/cuda_workspace_attention.h"
 
 #include <string.h>
@@ -16,7 +17,7 @@ static bool on_16_bytes(const void *p) {
 }
 
 /* Can rows of all tensors be copied 16 bytes at a time? */
-static bool in_chunks(const struct attention_job *job) {
+bool cuda_attention_in_chunks(const struct attention_job *job) {
     const struct kernel_attention *t = &job->t;
     const void *rows[] = {job->q,    job->k,  job->v,  job->o,
                           job->dout, job->dq, job->dk, job->dv};
@@ -35,7 +36,7 @@ static bool is_asked(const struct cuda_call *c, const char *name) {
 }
 
 static bool on_tensor_cores(const struct cuda_call *c, const struct attention_job *job) {
-    return c->dev->arch >= 80 && in_chunks(job) && !is_asked(c, "plain");
+    return c->dev->arch >= 80 && cuda_attention_in_chunks(job) && !is_asked(c, "plain");
 }
 
 static bool for_mma(const struct cuda_call *c, const struct attention_job *job) {
@@ -77,9 +78,7 @@ static int prepare(struct cuda_call *c, struct attention_job *job, bool backward
     return 0;
 }
 
-static int forward(struct cuda_call *c, struct attention_job *job) {
-    if (prepare(c, job, false) < 0)
-        return -1;
+static int forward(struct cuda_call *c, const struct attention_job *job) {
     if (for_wgmma(c, job) && attention_wgmma(c, job))
         return 0;
     if (for_mma(c, job) && attention_mma(c, job))
@@ -89,10 +88,8 @@ static int forward(struct cuda_call *c, struct attention_job *job) {
     return 0;
 }
 
-static int backward(struct cuda_call *c, struct attention_job *job) {
-    if (prepare(c, job, true) < 0)
-        return -1;
-    attention_delta(c, job, in_chunks(job));
+static int backward(struct cuda_call *c, const struct attention_job *job) {
+    attention_delta(c, job, cuda_attention_in_chunks(job));
     if (for_wgmma(c, job) && attention_wgmma_bwd(c, job, is_asked(c, "wgmma-128")))
         return 0;
     if (for_mma(c, job) && attention_mma_bwd(c, job))
@@ -100,6 +97,19 @@ static int backward(struct cuda_call *c, struct attention_job *job) {
     if (!for_tf32(c, job) || !attention_tf32_bwd(c, job))
         attention_plain_bwd(c, job);
     return 0;
+}
+
+int cuda_attention_own(struct cuda_call *c, const struct attention_job *job,
+                       bool is_backward) {
+    return is_backward ? backward(c, job) : forward(c, job);
+}
+
+static int do_attention(struct cuda_call *c, struct attention_job *job, bool is_backward) {
+    struct cuda_attentions *others = c->dev->attentions;
+    if (prepare(c, job, is_backward) < 0)
+        return -1;
+    const int rc = others ? others->run(c, job, is_backward) : 1;
+    return rc == 1 ? cuda_attention_own(c, job, is_backward) : rc;
 }
 
 /* The tensor behind one that is so many elements wide, in packed rows. */
@@ -115,7 +125,7 @@ CUDA_FUNCTION(attention) {
         .v = n->packed ? beside(c, in->q, 2 * n->heads * n->dim) : in->v,
         .o = out->o,
         .lse = out->lse};
-    return forward(c, &job);
+    return do_attention(c, &job, false);
 }
 
 CUDA_FUNCTION(attention_bwd) {
@@ -132,7 +142,7 @@ CUDA_FUNCTION(attention_bwd) {
         .dk = n->packed ? beside(c, out->dq, n->heads * n->dim) : out->dk,
         .dv = n->packed ? beside(c, out->dq, 2 * n->heads * n->dim) : out->dv,
         .dpositions = out->dpositions};
-    return backward(c, &job);
+    return do_attention(c, &job, true);
 }
 
 CUDA_FUNCTION(attention_more) {
@@ -143,7 +153,7 @@ CUDA_FUNCTION(attention_more) {
         .v = in->v,
         .o = out->o,
         .lse = out->lse};
-    return forward(c, &job);
+    return do_attention(c, &job, false);
 }
 
 CUDA_FUNCTION(attention_more_bwd) {
@@ -160,5 +170,5 @@ CUDA_FUNCTION(attention_more_bwd) {
         .dk = out->dk,
         .dv = out->dv,
         .dpositions = out->dpositions};
-    return backward(c, &job);
+    return do_attention(c, &job, true);
 }

@@ -1,4 +1,5 @@
 /* A GPU as a device: what it is, its streams and its events. */
+#include "cuda/cuda_attention_library.h"
 #include "cuda/cuda_check.h"
 #include "cuda/cuda_convolution.h"
 #include "cuda/cuda_product.h"
@@ -52,6 +53,13 @@ static struct cuda_convolutions *open_convolutions(const struct cuda_options *o,
                                     sizeof r->no_cudnn);
 }
 
+/* NULL: weft's own kernels. A kind of these may be asked for by name. */
+static struct cuda_attentions *open_attentions(const struct cuda_options *o) {
+    const char *which = o->attention;
+    const bool asked = which && !strcmp(which, "cudnn");
+    return which && !asked ? NULL : cuda_attentions_create(asked, o->tunes);
+}
+
 static int create(struct device *dev, struct err *err) {
     const struct cuda_backend *b = (const struct cuda_backend *)(const void *)dev->backend;
     int index = cuda_index(dev->index, err);
@@ -74,6 +82,8 @@ static int create(struct device *dev, struct err *err) {
     cuda_products_know(s->dev.products, b->options.choices);
     s->dev.convolutions = open_convolutions(&b->options, s->report);
     cuda_convolutions_know(s->dev.convolutions, b->options.choices);
+    s->dev.attentions = open_attentions(&b->options);
+    cuda_attentions_know(s->dev.attentions, b->options.choices);
     return b->options.program ? cuda_tune(dev, b->options.program, b->options.rank, err)
                               : 0;
 }
@@ -82,6 +92,7 @@ static void destroy(struct device *dev) {
     struct cuda_state *s = cuda_state_of(dev);
     if (!s)
         return;
+    cuda_attentions_destroy(s->dev.attentions);
     cuda_convolutions_destroy(s->dev.convolutions);
     cuda_products_destroy(s->dev.products);
     arr_release(&s->blocks);

@@ -36,13 +36,13 @@ struct conv_picker {
     ARR(struct conv_entry *) entries;
 };
 
-/* cuda_conv_pick.c: windows of one tap, side by side: places are the rows of a matrix, channels its
+/* cuda_conv_known.c: windows of one tap, side by side: places are the rows of a matrix, channels its
  * columns. */
 bool conv_is_product(const struct kernel_conv *s);
 /* What cuDNN is asked for; sums of filters' gradients in floats. */
 struct dnn_wish conv_wish(const struct conv_entry *e, const struct cuda_call *c);
 
-/* cuda_conv_known.c: settles it as p->choices know it, if it can be done so here. Counts in p->choices. */
+/* Settles it as p->choices know it, if it can be done so here. Counts in p->choices. */
 bool conv_known(const struct conv_picker *p, struct conv_entry *e,
                 const struct cuda_call *c);
 /* Tells p->choices how it was settled by trying, in e->us. Returns 0 or -1. */

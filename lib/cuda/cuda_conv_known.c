@@ -6,6 +6,7 @@
  * its notes are read, so an engine that adds in any order is not taken where bits must be the same. */
 #include "cuda/cuda_choices.h"
 #include "cuda/cuda_conv_impl.h"
+#include "cuda/cuda_workspace.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -32,6 +33,22 @@ static struct library_algorithm name_of(const struct conv_picker *p,
     snprintf(name.dtype_y, sizeof name.dtype_y, "%s",
              dtype_name(key->pass == KERNEL_WEIGHTS ? DTYPE_f32 : type));
     return name;
+}
+
+bool conv_is_product(const struct kernel_conv *s) {
+    return s->kh == 1 && s->kw == 1 && s->stride == 1 && !s->ph && !s->pw &&
+           s->batch * s->oh * s->ow * s->cin * s->cout > 0;
+}
+
+struct dnn_wish conv_wish(const struct conv_entry *e, const struct cuda_call *c) {
+    const enum dtype type = c->args->dtype;
+    return (struct dnn_wish){.pass = (enum kernel_pass)e->key.pass,
+                             .s = e->key.s,
+                             .type = type,
+                             .type_to = e->key.pass == KERNEL_WEIGHTS ? DTYPE_f32 : type,
+                             .deterministic = c->dev->deterministic,
+                             .tf32 = c->dev->tf32,
+                             .workspace_bytes = CUDA_WORKSPACE_CONVOLUTION};
 }
 
 /* "bf16 30 2=1": 1, 0 where the library refuses it, -1 where it does not suit. */

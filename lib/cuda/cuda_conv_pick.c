@@ -85,11 +85,6 @@ static int run_plan(struct conv_picker *p, const struct conv_entry *e, int plan,
     return 0;
 }
 
-bool conv_is_product(const struct kernel_conv *s) {
-    return s->kh == 1 && s->kw == 1 && s->stride == 1 && !s->ph && !s->pw &&
-           s->batch * s->oh * s->ow * s->cin * s->cout > 0;
-}
-
 static int run_product(struct cuda_call *c, const struct convolution *v) {
     const struct kernel_conv *s = &v->s;
     const union instr_n n = {
@@ -170,17 +165,6 @@ static int take_first(struct trial *t, struct conv_entry *e) {
         i++;
     e->way = i < t->n ? t->ways[i] : CONV_OWN;
     return e->way == CONV_OWN;
-}
-
-struct dnn_wish conv_wish(const struct conv_entry *e, const struct cuda_call *c) {
-    const enum dtype type = c->args->dtype;
-    return (struct dnn_wish){.pass = (enum kernel_pass)e->key.pass,
-                             .s = e->key.s,
-                             .type = type,
-                             .type_to = e->key.pass == KERNEL_WEIGHTS ? DTYPE_f32 : type,
-                             .deterministic = c->dev->deterministic,
-                             .tf32 = c->dev->tf32,
-                             .workspace_bytes = CUDA_WORKSPACE_CONVOLUTION};
 }
 
 /* cuDNN's plans for it; rounds: sums of filters' gradients may be rounded to 16 bits where they must. */

@@ -35,15 +35,19 @@ int64_t dnn_version(const struct dnn *d) {
     return d ? (int64_t)d->lib.cudnnGetVersion() : 0;
 }
 
+enum { PLACES = 16 };
+
 static cudnnStatus_t fill(const struct dnn *d, cudnnBackendDescriptor_t pack,
-                          const struct dnn_operands *o, void *workspace) {
-    void *pointers[] = {o->x, o->w, o->y};
-    const int64_t ids[] = {DNN_X, DNN_W, DNN_Y};
+                          const struct dnn_place *at, int n, void *workspace) {
+    void *pointers[PLACES];
+    int64_t ids[PLACES];
+    for (int i = 0; i < n; i++)
+        pointers[i] = at[i].p, ids[i] = at[i].id;
     cudnnStatus_t rc = d->lib.cudnnBackendSetAttribute(
-        pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, pointers);
+        pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n, pointers);
     if (rc == CUDNN_STATUS_SUCCESS)
         rc = d->lib.cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
-                                             CUDNN_TYPE_INT64, 3, ids);
+                                             CUDNN_TYPE_INT64, n, ids);
     if (rc == CUDNN_STATUS_SUCCESS)
         rc = d->lib.cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
                                              CUDNN_TYPE_VOID_PTR, 1, &workspace);
@@ -52,25 +56,19 @@ static cudnnStatus_t fill(const struct dnn *d, cudnnBackendDescriptor_t pack,
     return rc;
 }
 
-static cudnnStatus_t execute(const struct dnn *d, const struct dnn_plans *plans, int i,
-                             const struct dnn_operands *o, void *workspace,
-                             cudaStream_t stream) {
+int dnn_execute(const struct dnn *d, void *plan, const struct dnn_place *at, int n,
+                void *workspace, cudaStream_t stream, struct err *err) {
     cudnnBackendDescriptor_t pack = NULL;
-    cudnnStatus_t rc = d->lib.cudnnSetStream(d->handle, stream);
+    cudnnStatus_t rc =
+        n > PLACES ? CUDNN_STATUS_BAD_PARAM : d->lib.cudnnSetStream(d->handle, stream);
     if (rc == CUDNN_STATUS_SUCCESS)
         rc = d->lib.cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR,
                                                  &pack);
     if (rc == CUDNN_STATUS_SUCCESS)
-        rc = fill(d, pack, o, workspace);
+        rc = fill(d, pack, at, n, workspace);
     if (rc == CUDNN_STATUS_SUCCESS)
-        rc = d->lib.cudnnBackendExecute(d->handle, plans->of[i].plan, pack);
+        rc = d->lib.cudnnBackendExecute(d->handle, plan, pack);
     if (pack)
         d->lib.cudnnBackendDestroyDescriptor(pack);
-    return rc;
-}
-
-int dnn_run(const struct dnn *d, const struct dnn_plans *plans, int i,
-            const struct dnn_operands *o, void *workspace, cudaStream_t stream,
-            struct err *err) {
-    return check(d, execute(d, plans, i, o, workspace, stream), "a convolution", err);
+    return check(d, rc, "running a plan", err);
 }

@@ -1,4 +1,4 @@
-/* cuda_dnn.h - convolutions by cuDNN's graph API.
+/* cuda_dnn.h - convolutions and attention by cuDNN's graph API.
  *
  * Of cuDNN's two interfaces the calls with one function for each operation
  * (cudnnConvolutionForward) are deprecated in the headers of version 9, descriptors of
@@ -81,5 +81,37 @@ struct dnn_operands {
 int dnn_run(const struct dnn *d, const struct dnn_plans *plans, int i,
             const struct dnn_operands *o, void *workspace, cudaStream_t stream,
             struct err *err);
+
+/* ---- attention ---------------------------------------------------------------------------- */
+
+/* Of bf16 or f16, over all keys or, causal, over those up to its own place, as many as queries; nothing is
+ * added by distance, no sample is shorter than others. */
+struct dnn_attention {
+    bool backward;
+    struct kernel_attention t;
+    enum dtype type;
+    bool deterministic;      /* the same bits each time */
+    int64_t workspace_bytes; /* at most */
+};
+/* As dnn_plan() and dnn_plan_named(). */
+int dnn_attention_plan(const struct dnn *d, const struct dnn_attention *w, int most,
+                       struct dnn_plans *out);
+int dnn_attention_named(const struct dnn *d, const struct dnn_attention *w,
+                        const char *name, struct dnn_plans *out);
+
+/* All on 16 bytes. lse: natural logarithms of the sums of exponentials of the scaled scores, floats [batch,
+ * heads, q_len], written forward and read backward. Only backward, beside gradients, two that are scratch:
+ * delta as lse, and sums, floats [batch, heads, q_len, dim]. */
+struct dnn_attention_operands {
+    const void *q, *k, *v, *dout;
+    void *o;
+    float *lse;
+    void *dq, *dk, *dv;
+    float *delta, *sums;
+};
+int dnn_attention_run(const struct dnn *d, const struct dnn_attention *w,
+                      const struct dnn_plans *plans, int i,
+                      const struct dnn_attention_operands *o, void *workspace,
+                      cudaStream_t stream, struct err *err);
 
 #endif

@@ -47,3 +47,26 @@ int64_t dnn_get(const struct dnn *d, cudnnBackendDescriptor_t of,
         return 0;
     return n < most ? n : most;
 }
+
+cudnnDataType_t dnn_type(enum dtype type) {
+    return type == DTYPE_bf16  ? CUDNN_DATA_BFLOAT16
+           : type == DTYPE_f16 ? CUDNN_DATA_HALF
+                               : CUDNN_DATA_FLOAT;
+}
+
+cudnnBackendDescriptor_t dnn_tensor(const struct dnn *d, const struct dnn_tensor *t,
+                                    struct dnn_plans *plans) {
+    const int64_t alignment = 16; /* bytes of every address */
+    const bool yes = true;
+    struct dnn_descriptor s = dnn_descriptor(d, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    dnn_set(&s, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &t->type);
+    dnn_set(&s, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, t->n);
+    dnn_set(&s, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, t->stride);
+    dnn_set(&s, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &t->id);
+    dnn_set(&s, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+    if (t->lies == DNN_VIRTUAL)
+        dnn_set(&s, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes);
+    if (t->lies == DNN_VALUE)
+        dnn_set(&s, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &yes);
+    return dnn_finish(&s, plans);
+}

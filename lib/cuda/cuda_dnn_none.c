@@ -44,3 +44,23 @@ int dnn_run(const struct dnn *d, const struct dnn_plans *plans, int i,
     (void)d, (void)plans, (void)i, (void)o, (void)workspace, (void)stream;
     return err_system(err, "this weft was built without cuDNN");
 }
+
+int dnn_attention_plan(const struct dnn *d, const struct dnn_attention *w, int most,
+                       struct dnn_plans *out) {
+    (void)d, (void)w, (void)most, (void)out;
+    return 0;
+}
+
+int dnn_attention_named(const struct dnn *d, const struct dnn_attention *w,
+                        const char *name, struct dnn_plans *out) {
+    (void)d, (void)w, (void)name, (void)out;
+    return 0;
+}
+
+int dnn_attention_run(const struct dnn *d, const struct dnn_attention *w,
+                      const struct dnn_plans *plans, int i,
+                      const struct dnn_attention_operands *o, void *workspace,
+                      cudaStream_t stream, struct err *err) {
+    (void)d, (void)w, (void)plans, (void)i, (void)o, (void)workspace, (void)stream;
+    return err_system(err, "this weft was built without cuDNN");
+}

@@ -1,15 +1,20 @@
-/* From a convolution to plans of cuDNN: descriptions, the engines that the heuristics list, and which of them
- * suit. If the library refuses a description that is no error: it has nothing to offer then. */
+/* From a graph of operations to plans of cuDNN: the engines that the heuristics list, and which of them suit. If
+ * the library refuses a description that is no error: it has nothing to offer then. */
 #include "cuda/cuda_dnn_impl.h"
 
-enum {
-    ALIGNMENT = 16, /* bytes of every address */
-    CONFIGS = 64,   /* that are looked at, of each heuristic */
-    COMPILED =
-        1 /* plans that are compiled when they are made, at most: a second or so each */
-};
+enum { CONFIGS = 64 /* that are looked at, of each heuristic */ };
 
-/* ---- descriptions ------------------------------------------------------------------------- */
+cudnnBackendDescriptor_t dnn_graph(const struct dnn *d, const cudnnBackendDescriptor_t *ops,
+                                   int64_t n, struct dnn_plans *plans) {
+    struct dnn_descriptor s = dnn_descriptor(d, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    for (int64_t i = 0; i < n; i++)
+        if (!ops[i])
+            s.rc = CUDNN_STATUS_NOT_SUPPORTED;
+    dnn_set(&s, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n, ops);
+    if (d->handle)
+        dnn_set(&s, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &d->handle);
+    return dnn_finish(&s, plans);
+}
 
 /* The GPU that it is for: the handle's, or, where there is none, the one that is described. */
 static void set_device(struct dnn_descriptor *s, cudnnBackendAttributeName_t handle,
@@ -19,96 +24,6 @@ static void set_device(struct dnn_descriptor *s, cudnnBackendAttributeName_t han
     else
         dnn_set_part(s, described, s->d->device);
 }
-
-static cudnnDataType_t library_type(enum dtype type) {
-    return type == DTYPE_bf16  ? CUDNN_DATA_BFLOAT16
-           : type == DTYPE_f16 ? CUDNN_DATA_HALF
-                               : CUDNN_DATA_FLOAT;
-}
-
-/* Dims are said in the order outer, channels, height, width, wherever they lie. */
-static cudnnBackendDescriptor_t tensor(const struct dnn *d, int64_t id, enum dtype type,
-                                       int64_t outer, int64_t c, int64_t h, int64_t w,
-                                       struct dnn_plans *plans) {
-    const int64_t dims[] = {outer, c, h, w}, strides[] = {h * w * c, 1, w * c, c};
-    const int64_t alignment = ALIGNMENT;
-    const cudnnDataType_t of = library_type(type);
-    struct dnn_descriptor s = dnn_descriptor(d, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    dnn_set(&s, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &of);
-    dnn_set(&s, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims);
-    dnn_set(&s, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides);
-    dnn_set(&s, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
-    dnn_set(&s, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
-    return dnn_finish(&s, plans);
-}
-
-static cudnnBackendDescriptor_t windows(const struct dnn *d, const struct kernel_conv *c,
-                                        struct dnn_plans *plans) {
-    const int64_t dims = 2, dilations[] = {1, 1}, strides[] = {c->stride, c->stride},
-                  paddings[] = {c->ph, c->pw};
-    const cudnnDataType_t sums = CUDNN_DATA_FLOAT;
-    const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-    struct dnn_descriptor s = dnn_descriptor(d, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
-    dnn_set(&s, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums);
-    dnn_set(&s, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
-    dnn_set(&s, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &dims);
-    dnn_set(&s, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilations);
-    dnn_set(&s, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, strides);
-    dnn_set(&s, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, paddings);
-    dnn_set(&s, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, paddings);
-    return dnn_finish(&s, plans);
-}
-
-/* What the passes' operations and their attributes are called. */
-#define ATTRIBUTE(name, what) CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##what
-#define OPERATION(type, name, x, w, y)                                                     \
-    {                                                                                      \
-        CUDNN_BACKEND_OPERATION_CONVOLUTION_##type##_DESCRIPTOR, ATTRIBUTE(name, ALPHA),   \
-            ATTRIBUTE(name, BETA), ATTRIBUTE(name, CONV_DESC), ATTRIBUTE(name, x),         \
-            ATTRIBUTE(name, w), ATTRIBUTE(name, y)                                         \
-    }
-static const struct {
-    cudnnBackendDescriptorType_t type;
-    cudnnBackendAttributeName_t alpha, beta, windows, x, w, y;
-} operations[] = {
-    [KERNEL_FORWARD] = OPERATION(FORWARD, FORWARD, X, W, Y),
-    [KERNEL_DATA] = OPERATION(BACKWARD_DATA, BWD_DATA, DX, W, DY),
-    [KERNEL_WEIGHTS] = OPERATION(BACKWARD_FILTER, BWD_FILTER, X, DW, DY),
-};
-
-/* The operation, whose result is written; or NULL. */
-static cudnnBackendDescriptor_t operation(const struct dnn *d, const struct dnn_wish *w,
-                                          struct dnn_plans *plans) {
-    const struct kernel_conv *c = &w->s;
-    const float one = 1, zero = 0;
-    const enum dtype types[] = {
-        w->pass == KERNEL_DATA ? w->type_to : w->type,
-        w->pass == KERNEL_WEIGHTS ? w->type_to : w->type,
-        w->pass == KERNEL_FORWARD ? w->type_to : w->type,
-    };
-    struct dnn_descriptor s = dnn_descriptor(d, operations[w->pass].type);
-    dnn_set_part(&s, operations[w->pass].windows, windows(d, c, plans));
-    dnn_set_part(&s, operations[w->pass].x,
-                 tensor(d, DNN_X, types[0], c->batch, c->cin, c->ih, c->iw, plans));
-    dnn_set_part(&s, operations[w->pass].w,
-                 tensor(d, DNN_W, types[1], c->cout, c->cin, c->kh, c->kw, plans));
-    dnn_set_part(&s, operations[w->pass].y,
-                 tensor(d, DNN_Y, types[2], c->batch, c->cout, c->oh, c->ow, plans));
-    dnn_set(&s, operations[w->pass].alpha, CUDNN_TYPE_FLOAT, 1, &one);
-    dnn_set(&s, operations[w->pass].beta, CUDNN_TYPE_FLOAT, 1, &zero);
-    return dnn_finish(&s, plans);
-}
-
-static cudnnBackendDescriptor_t graph_of(const struct dnn *d, const struct dnn_wish *w,
-                                         struct dnn_plans *plans) {
-    struct dnn_descriptor s = dnn_descriptor(d, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    dnn_set_part(&s, CUDNN_ATTR_OPERATIONGRAPH_OPS, operation(d, w, plans));
-    if (d->handle)
-        dnn_set(&s, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &d->handle);
-    return dnn_finish(&s, plans);
-}
-
-/* ---- engines ------------------------------------------------------------------------------ */
 
 /* What a heuristic lists, the best first, as configurations of engines. */
 static int64_t list(const struct dnn *d, cudnnBackendDescriptor_t graph,
@@ -177,7 +92,7 @@ static struct notes notes_of(const struct dnn *d, cudnnBackendDescriptor_t confi
 }
 
 /* Of floats, tensor cores are TF32. */
-static bool suits(const struct notes *n, const struct dnn_wish *w) {
+static bool suits(const struct notes *n, const struct dnn_rule *w) {
     static const cudnnBackendNumericalNote_t never[] = {
         CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION, CUDNN_NUMERICAL_NOTE_FFT,
         CUDNN_NUMERICAL_NOTE_WINOGRAD};
@@ -194,7 +109,7 @@ static bool suits(const struct notes *n, const struct dnn_wish *w) {
 }
 
 /* Adds the engine's plan, unless the library refuses or it takes too much workspace. */
-static void add(const struct dnn *d, const struct dnn_wish *w,
+static void add(const struct dnn *d, const struct dnn_rule *w,
                 cudnnBackendDescriptor_t config, struct dnn_plans *plans) {
     int64_t n = 0, bytes = 0;
     struct dnn_descriptor s = dnn_descriptor(d, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
@@ -225,7 +140,7 @@ static void count_before(const struct notes *notes, int64_t n, int *before) {
  * twenty times as fast: of a gradient of weights with few channels and many places the first seven are of
  * one engine, and one that divides each sum into 78 parts comes eighth (64 x 56 x 56 x 64 on an H100: 970 us
  * by the fastest of the first six, and 52 by PyTorch, which tries all). So engines take turns. */
-static void add_all(const struct dnn *d, const struct dnn_wish *w,
+static void add_all(const struct dnn *d, const struct dnn_rule *w,
                     cudnnBackendDescriptor_t graph, cudnnBackendHeurMode_t mode, int most,
                     struct dnn_plans *plans) {
     cudnnBackendDescriptor_t configs[CONFIGS];
@@ -242,14 +157,13 @@ static void add_all(const struct dnn *d, const struct dnn_wish *w,
             const bool compiles =
                 notes[i].behavior[CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION];
             plans->compiled += compiles;
-            if (!compiles || plans->compiled <= COMPILED)
+            if (!compiles || plans->compiled <= w->compiled)
                 add(d, w, configs[i], plans);
         }
 }
 
-int dnn_plan(const struct dnn *d, const struct dnn_wish *w, int most,
-             struct dnn_plans *out) {
-    const cudnnBackendDescriptor_t graph = graph_of(d, w, out);
+int dnn_engines(const struct dnn *d, cudnnBackendDescriptor_t graph,
+                const struct dnn_rule *w, int most, struct dnn_plans *out) {
     most = most < DNN_PLANS ? most : DNN_PLANS;
     if (graph)
         add_all(d, w, graph, CUDNN_HEUR_MODE_A, most, out);
@@ -258,9 +172,8 @@ int dnn_plan(const struct dnn *d, const struct dnn_wish *w, int most,
     return out->n;
 }
 
-int dnn_plan_named(const struct dnn *d, const struct dnn_wish *w, const char *name,
-                   struct dnn_plans *out) {
-    const cudnnBackendDescriptor_t graph = graph_of(d, w, out);
+int dnn_engine_named(const struct dnn *d, cudnnBackendDescriptor_t graph,
+                     const struct dnn_rule *w, const char *name, struct dnn_plans *out) {
     const cudnnBackendDescriptor_t config =
         graph ? dnn_config_named(d, graph, name, out) : NULL;
     if (!config)

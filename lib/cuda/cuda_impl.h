@@ -40,6 +40,7 @@ typedef struct CUstream_st *cudaStream_t;
 
 struct cuda_products;     /* cuda_product.h */
 struct cuda_convolutions; /* cuda_convolution.h */
+struct cuda_attentions;   /* cuda_attention_library.h */
 
 /* What is known of a device. */
 struct cuda_device {
@@ -53,6 +54,7 @@ struct cuda_device {
     const char *epilogues; /* NULL, or which way to take: for comparisons */
     struct cuda_products *products;
     struct cuda_convolutions *convolutions; /* NULL: weft's own kernels do all */
+    struct cuda_attentions *attentions;     /* the same of attention */
 };
 
 /* One instruction that is to go to a stream. */

@@ -1,10 +1,12 @@
-/* Trying products and convolutions before the training begins: on operands that nobody needs.
+/* Trying products, convolutions and attention before the training begins: on operands that nobody needs.
  * Also where the first choice counts (cuda_options.deterministic) each is run once, so that
  * libraries load their kernels now and not while a stream is captured. */
+#include "cuda/cuda_attention_library.h"
 #include "cuda/cuda_check.h"
 #include "cuda/cuda_convolution.h"
 #include "cuda/cuda_product.h"
 #include "cuda/cuda_state.h"
+#include "cuda/cuda_workspace_attention.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +29,11 @@ struct instrs {
 };
 
 /* Is it what libraries do? */
-static bool is_tried(enum opcode code) {
+static bool is_tried(const struct instr *ins) {
+    const enum opcode code = ins->code;
+    if (code == I_attention || code == I_attention_bwd)
+        return cuda_workspace_attention_library(&ins->n.attention, ins->dtype,
+                                                code == I_attention_bwd) >= 0;
     return code == I_linear || code == I_linear_dx || code == I_linear_dw ||
            by_strides(code) || code == I_conv2d || code == I_conv2d_dx ||
            code == I_conv2d_dw;
@@ -206,11 +212,11 @@ static int tune_all(struct device *dev, const struct instrs *all, int64_t most_b
                     struct err *err) {
     for (int64_t i = 0; i < all->n; i++) {
         const struct instr *ins = &all->p[i];
-        if (!is_tried(ins->code) || bytes_of(ins) > most_bytes)
+        if (!is_tried(ins) || bytes_of(ins) > most_bytes)
             continue;
         if ((!seen_before(all, i) && tune(dev, ins, err) < 0) ||
             (is_pair(all, i) && !pair_seen_before(all, i) && tune_pair(dev, ins, err) < 0))
-            return err_prefix(err, "trying products and convolutions");
+            return err_prefix(err, "trying products, convolutions and attention");
     }
     return 0;
 }
@@ -228,6 +234,7 @@ int cuda_tune(struct device *dev, const struct program *g, int rank, struct err 
     int rc = 0;
     cuda_products_tune(d->products, true);
     cuda_convolutions_tune(d->convolutions, true);
+    cuda_attentions_tune(d->attentions, true);
     for (int k = p->first_chunk[group]; k < p->first_chunk[group + 1] && rc == 0; k++) {
         const struct stage_program *sp = &g->stages[p->chunks[k]];
         const struct instrs all = {sp->instrs, sp->n_instrs};
@@ -235,5 +242,6 @@ int cuda_tune(struct device *dev, const struct program *g, int rank, struct err 
     }
     cuda_products_tune(d->products, false);
     cuda_convolutions_tune(d->convolutions, false);
+    cuda_attentions_tune(d->attentions, false);
     return rc;
 }

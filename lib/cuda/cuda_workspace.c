@@ -6,6 +6,13 @@
 #define ATTENTION(n, backward)                                                             \
     cuda_workspace_attention((n).batch, (n).heads, (n).seq, (n).buckets, backward).total
 
+/* By weft's kernels, or by cuDNN. */
+static int64_t attention(const struct attention_n *n, enum dtype dtype, bool backward) {
+    const int64_t own = ATTENTION(*n, backward);
+    const int64_t library = cuda_workspace_attention_library(n, dtype, backward);
+    return own > library ? own : library;
+}
+
 /* Sums of chunks of the rows of matrices with n columns, `count` of each column. */
 static int64_t columns(int64_t rows, int64_t n, int64_t groups, int64_t count) {
     return groups * cuda_workspace_chunks(rows, n, groups) * count * n *
@@ -71,8 +78,8 @@ int64_t cuda_workspace_instr(enum opcode code, const union instr_n *n, enum dtyp
     case I_cross_entropy:
     case I_cross_entropy_finish:
     case I_sum_squares: return CUDA_WORKSPACE_SUMS * (int64_t)sizeof(double);
-    case I_attention: return ATTENTION(n->attention, false);
-    case I_attention_bwd: return ATTENTION(n->attention_bwd, true);
+    case I_attention: return attention(&n->attention, dtype, false);
+    case I_attention_bwd: return attention(&n->attention, dtype, true);
     case I_attention_more: return ATTENTION(n->attention_more, false);
     case I_attention_more_bwd: return ATTENTION(n->attention_more_bwd, true);
     default: return 0;

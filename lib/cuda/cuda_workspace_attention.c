@@ -16,3 +16,28 @@ struct cuda_workspace_attention cuda_workspace_attention(int64_t batch, int64_t 
     w.total = after(w.parts, backward ? batch * blocks * heads * buckets * 4 : 0);
     return w;
 }
+
+int64_t cuda_workspace_attention_sums(int64_t batch, int64_t heads, int64_t seq,
+                                      int64_t dim) {
+    return after(0, batch * heads * seq * dim * 4);
+}
+
+int64_t cuda_workspace_attention_plan(int64_t batch, int64_t heads, int64_t kv_heads,
+                                      int64_t kv_seq, int64_t dim) {
+    const int64_t gradients =
+        batch * heads * kv_seq * dim * 2; /* of keys, as each head gives them */
+    return CUDA_WORKSPACE_ATTENTION + (heads == kv_heads ? 0 : 2 * gradients);
+}
+
+int64_t cuda_workspace_attention_library(const struct attention_n *n, enum dtype dtype,
+                                         bool backward) {
+    if (dtype == DTYPE_f32 || n->dim > 128 || n->dim % 8 || n->buckets || n->lengths ||
+        n->heads != n->kv_heads * n->group || (n->causal && n->seq != n->kv_seq) ||
+        (backward && n->kv_seq < CUDA_WORKSPACE_KEYS))
+        return -1;
+    return cuda_workspace_attention(n->batch, n->heads, n->seq, 0, backward).total +
+           (backward ? cuda_workspace_attention_sums(n->batch, n->heads, n->seq, n->dim)
+                     : 0) +
+           cuda_workspace_attention_plan(n->batch, n->heads, n->kv_heads, n->kv_seq,
+                                         n->dim);
+}

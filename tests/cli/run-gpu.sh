@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What weft-run says where a GPU is missing, too old, too small or another than the plan's: on the fakes of
 # CUDA (tests/mpi/gpu-run.c). Prints TAP; the programs are in $WEFT_BIN and beside it.
+# Needs: jq
 set -u
 tests=$(cd "${WEFT_BIN:?}/../tests/mpi" 2>/dev/null && pwd)
 # shellcheck source=/dev/null
@@ -50,6 +51,26 @@ train FAKE_GPU='NVIDIA H100 80GB HBM3:90:20000000'
 fails 'too little memory for a workspace' \
     'out of memory: 0.034 GB are planned for 1 rank of a GPU, and 0.020 of its 0.020 GB are free' \
     'weft-predict says what a plan takes; ranks that share a GPU share its memory'
+train FAKE_GPU='NVIDIA H100 80GB HBM3:90:2000000000' FAKE_USED=1980000000
+fails 'memory that another process has' \
+    'out of memory: 0.034 GB are planned for 1 rank of a GPU, and 0.020 of its 2.000 GB are free' \
+    'weft-predict says what a plan takes; ranks that share a GPU share its memory'
+
+# A GPU that is gone in the midst of training: one line, what was printed is whole, what was saved is good.
+"$tests/gpu-run" --threads 1 -n 12 plan.json >whole 2>err
+env FAKE_LOST=40 "$tests/gpu-run" --threads 1 -n 12 --save kept --save-every 2 plan.json >out 2>err
+status=$?
+[ $status -eq 4 ] && [ "$(grep -c '^weft-run: error: ' err)" -eq 1 ] &&
+    grep -q '^weft-run: error: .*CUDA: waiting for the GPU' err
+ok $? "a GPU that is gone: $(grep -m 1 'error: ' err) (exit $status)"
+steps=$(jq -s 'map(select(.loss)) | length' out)
+[ "$steps" -gt 0 ] && [ "$steps" -lt 12 ]
+ok $? "what it printed before is whole: ${steps:-no} steps"
+"$tests/gpu-run" --threads 1 -n 12 --resume kept plan.json >out 2>err
+status=$?
+last() { jq -s 'map(select(.loss)) | last | .loss * 1e4 | round' "$1"; } # algorithms differ, and so last bits
+is "$status $(last out)" "0 $(last whole)" 'its last checkpoint goes on to the same loss'
+
 sed -i 's/"batch": 4/"batch": 65536, "micro_batch": 65536/' plan.json
 train FAKE_GPU='NVIDIA H100 80GB HBM3:90:100000000'
 [ $status -eq 4 ] && grep -q '^weft-run: error: out of memory: [0-9.]* GB.*0.100 GB' err

@@ -354,8 +354,15 @@ static cudaError_t not_captured(cudaStream_t s) {
     return answer(cudaErrorStreamCaptureUnsupported);
 }
 
+/* A GPU that has fallen off its bus: what waits for it is told so, and so is what is given to it. */
+static cudaError_t is_lost(void) {
+    return fake_cuda.lost && fake_cuda.graphs >= fake_cuda.lost
+               ? answer(cudaErrorDevicesUnavailable)
+               : cudaSuccess;
+}
+
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
-    cudaError_t rc = not_captured(s);
+    cudaError_t rc = is_lost() ? cudaErrorDevicesUnavailable : not_captured(s);
     return rc ? rc : wait_until(stream_done, s);
 }
 
@@ -367,7 +374,7 @@ cudaError_t cudaDeviceSynchronize(void) {
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t s) {
-    cudaError_t rc = not_captured(s);
+    cudaError_t rc = is_lost() ? cudaErrorDevicesUnavailable : not_captured(s);
     return rc ? rc : look(stream_done, s);
 }
 
@@ -413,10 +420,14 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, unsigned fla
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t e) {
+    if (is_lost())
+        return cudaErrorDevicesUnavailable;
     return e->captured ? answer(cudaErrorCapturedEvent) : look(event_done, e);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+    if (is_lost())
+        return cudaErrorDevicesUnavailable;
     return e->captured ? answer(cudaErrorCapturedEvent) : wait_until(event_done, e);
 }
 
@@ -496,6 +507,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s) {
     const struct CUgraph_st *g = (const struct CUgraph_st *)(void *)exec;
     if (not_captured(s))
         return cudaErrorStreamCaptureUnsupported;
+    if (is_lost())
+        return cudaErrorDevicesUnavailable;
     if (!g->up)
         cudaGraphUpload(exec, s);
     fake_cuda.graphs++;

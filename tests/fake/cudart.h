@@ -45,6 +45,8 @@ extern struct fake_cuda {
     int64_t launches, done; /* kernels and copies: given to streams, and done */
     int64_t kernels;        /* of kernels.c that are done */
     int64_t graphs, waits_polled;
+    int64_t
+        lost; /* graphs, behind which the GPU is gone: calls that wait for it fail; 0 = it stays */
     int64_t first_streams; /* that were made with the highest priority */
     int64_t
         waits_for_works; /* that the process made, at a time when works between ranks were under way */

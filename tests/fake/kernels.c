@@ -1,5 +1,6 @@
 /* Stands in for the kernels of lib/cuda: each instruction is done by the CPU, when its turn comes on
  * the stream. So the rest of lib/cuda runs as it is. */
+#include "cuda/cuda_attention_library.h"
 #include "cuda/cuda_convolution.h"
 #include "cuda/cuda_multi.h"
 #include "cuda/cuda_norm.h"
@@ -56,6 +57,25 @@ __attribute__((weak)) void cuda_convolutions_know(struct cuda_convolutions *p,
 }
 
 __attribute__((weak)) void cuda_convolutions_destroy(struct cuda_convolutions *p) {
+    (void)p;
+}
+
+__attribute__((weak)) struct cuda_attentions *cuda_attentions_create(bool asked,
+                                                                     bool tunes) {
+    (void)asked, (void)tunes;
+    return NULL;
+}
+
+__attribute__((weak)) void cuda_attentions_know(struct cuda_attentions *p,
+                                                struct cuda_choices *choices) {
+    (void)p, (void)choices;
+}
+
+__attribute__((weak)) void cuda_attentions_tune(struct cuda_attentions *p, bool tunes) {
+    (void)p, (void)tunes;
+}
+
+__attribute__((weak)) void cuda_attentions_destroy(struct cuda_attentions *p) {
     (void)p;
 }
 

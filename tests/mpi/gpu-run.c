@@ -3,7 +3,8 @@
  * did with an epilogue what weft can do by itself, and how convolutions were. Libraries are of the versions that
  * FAKE_VERSION and FAKE_CUDNN say. FAKE_NONE is the error by which CUDA says why there is no GPU, FAKE_DRIVER the
  * driver's version; FAKE_GPU is what the
- * GPU is: NAME:COMPUTE_CAPABILITY:BYTES, as in Tesla V100-SXM2-32GB:70:34359738368. */
+ * GPU is: NAME:COMPUTE_CAPABILITY:BYTES, as in Tesla V100-SXM2-32GB:70:34359738368; FAKE_USED the bytes of it
+ * that others have, and FAKE_LOST after how many graphs it is gone. */
 #include "device/kernel.h"
 #include "fake/cudart.h"
 #include "products/cublaslt.h"
@@ -18,7 +19,10 @@ static void describe_gpu(void) {
     static char name[64];
     static struct fake_gpu gpu = {.name = name, .processors = 4, .shared_bytes = 227 << 10};
     const char *text = getenv("FAKE_GPU"), *none = getenv("FAKE_NONE");
-    const char *driver = getenv("FAKE_DRIVER");
+    const char *driver = getenv("FAKE_DRIVER"), *lost = getenv("FAKE_LOST"),
+               *used = getenv("FAKE_USED");
+    fake_cuda.lost = lost ? atoll(lost) : 0;
+    fake_cuda.bytes = used ? atoll(used) : 0;
     long long bytes = 0;
     fake_cuda.driver = driver ? atoi(driver) : 0;
     fake_cuda.none = none ? (cudaError_t)atoi(none) : cudaSuccess;

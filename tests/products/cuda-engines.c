@@ -134,6 +134,88 @@ static void test_turns(const struct dnn *d, const char *gpu) {
     dnn_forget(d, &plans);
 }
 
+/* ---- attention --------------------------------------------------------------------------- */
+
+static const struct head {
+    int64_t batch, heads, kv_heads, seq, dim;
+    bool causal, packed;
+} attentions[] = {
+    {8, 12, 12, 1024, 64, true, true},
+    {2, 16, 16, 8192, 128, true, true},
+    {2, 32, 8, 4096, 128, true, false},
+    {8, 16, 16, 512, 64, false, false},
+};
+
+static struct kernel_attention attention_of(const struct head *h) {
+    const int64_t q = h->heads * h->dim * (h->packed ? 3 : 1);
+    const int64_t kv = h->packed ? q : h->kv_heads * h->dim, o = h->heads * h->dim;
+    return (struct kernel_attention){.batch = h->batch,
+                                     .heads = h->heads,
+                                     .kv_heads = h->kv_heads,
+                                     .group = h->heads / h->kv_heads,
+                                     .q_len = h->seq,
+                                     .kv_len = h->seq,
+                                     .dim = h->dim,
+                                     .q_batch = h->seq * q,
+                                     .q_seq = q,
+                                     .kv_batch = h->seq * kv,
+                                     .kv_seq = kv,
+                                     .o_batch = h->seq * o,
+                                     .o_seq = o,
+                                     .causal = h->causal,
+                                     .scale = 0.125f};
+}
+
+/* Would this engine, with this kernel, compute the graph? Without NVIDIA's driver, by which it is compiled, the
+ * library says of one that would that this alone is missing. */
+static bool would(const struct dnn *d, cudnnBackendDescriptor_t graph, int64_t number,
+                  int64_t kernel, struct dnn_plans *parts) {
+    const cudnnBackendKnobType_t type = CUDNN_KNOB_TYPE_KERNEL_CFG;
+    struct dnn_descriptor s = dnn_descriptor(d, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    dnn_set_part(&s, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph);
+    dnn_set(&s, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &number);
+    dnn_set_part(&s, CUDNN_ATTR_ENGINE_DEVICEPROP, d->device);
+    struct dnn_descriptor k = dnn_descriptor(d, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+    dnn_set(&k, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &type);
+    dnn_set(&k, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &kernel);
+    struct dnn_descriptor c = dnn_descriptor(d, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    dnn_set_part(&c, CUDNN_ATTR_ENGINECFG_ENGINE, dnn_finish(&s, parts));
+    dnn_set_part(&c, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, dnn_finish(&k, parts));
+    dnn_finish(&c, parts);
+    const cudnnStatus_t rc = s.rc == CUDNN_STATUS_SUCCESS ? c.rc : s.rc;
+    return rc == CUDNN_STATUS_SUCCESS ||
+           rc == CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING;
+}
+
+/* An engine of fused attention, with any of its kernels. */
+static bool takes(const struct dnn *d, cudnnBackendDescriptor_t graph, int64_t number) {
+    enum { KERNELS = 36 };
+    struct dnn_plans parts = {.n = 0};
+    bool any = false;
+    for (int64_t kernel = -1; graph && kernel < KERNELS && !any; kernel++)
+        any = would(d, graph, number, kernel, &parts);
+    dnn_forget(d, &parts);
+    return any;
+}
+
+/* Engine 1 does forward passes, 7 backward ones: each takes its own pattern of operations, and not the other's. */
+enum { FORWARD_ENGINE = 1, BACKWARD_ENGINE = 7 };
+
+static void test_attention(const struct dnn *d, const char *gpu, const struct head *h,
+                           enum dtype type, bool backward) {
+    const struct dnn_attention wish = {
+        .backward = backward, .t = attention_of(h), .type = type};
+    struct dnn_plans plans = {.n = 0};
+    const cudnnBackendDescriptor_t graph = dnn_attention_graph(d, &wish, &plans);
+    const bool as[] = {takes(d, graph, FORWARD_ENGINE), takes(d, graph, BACKWARD_ENGINE)};
+    ok(as[backward] && !as[!backward],
+       "%s attention%s %s, %lld x %lld/%lld heads of %lld, %lld long%s: the pattern is known%s",
+       gpu, backward ? "_bwd" : "", dtype_name(type), (long long)h->batch,
+       (long long)h->heads, (long long)h->kv_heads, (long long)h->dim, (long long)h->seq,
+       h->causal ? ", causal" : "", as[!backward] ? " as the other pass" : "");
+    dnn_forget(d, &plans);
+}
+
 int main(void) {
     struct err err = {0};
     struct dnn d = {.handle = NULL};
@@ -153,6 +235,11 @@ int main(void) {
                            (enum kernel_pass)pass);
             }
         test_turns(&d, gpus[g].name);
+        for (size_t i = 0; i < sizeof attentions / sizeof *attentions; i++)
+            for (int backward = 0; backward < 2; backward++) {
+                test_attention(&d, gpus[g].name, attentions + i, DTYPE_bf16, backward);
+                test_attention(&d, gpus[g].name, attentions + i, DTYPE_f16, backward);
+            }
         d.lib.cudnnBackendDestroyDescriptor(d.device);
         d.device = NULL;
     }

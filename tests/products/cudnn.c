@@ -1,10 +1,6 @@
-#include "cudnn.h"
+#include "cudnn_sheet.h"
 
-#include "common/half.h"
-
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct fake_cudnn fake_cudnn;
 
@@ -16,24 +12,7 @@ struct cudnnContext {
     cudaStream_t stream;
 };
 
-enum { ATTRIBUTES = 8, BYTES = 32 };
-
-struct attribute {
-    cudnnBackendAttributeName_t name;
-    int64_t n;
-    unsigned char value[BYTES];
-};
-
-struct sheet {
-    cudnnBackendDescriptorType_t type;
-    bool finished;
-    struct attribute of[ATTRIBUTES];
-    int n;
-    enum fake_engine engine;   /* of a configuration and of an engine */
-    const struct sheet *graph; /* of a configuration and of an engine */
-};
-
-static cudnnStatus_t wrong(const char *what) {
+cudnnStatus_t fake_cudnn_wrong(const char *what) {
     if (!fake_cudnn.wrong)
         fake_cudnn.wrong = what;
     return CUDNN_STATUS_BAD_PARAM;
@@ -68,7 +47,7 @@ double fake_cudnn_ms(void) {
 
 /* ---- descriptors -------------------------------------------------------------------------- */
 
-/* The type and the least and the largest count of an attribute. */
+/* The type of an attribute and its count: where `may` is set at most so many, or it is not set at all. */
 #define T(type) CUDNN_TYPE_##type
 static const struct rule {
     cudnnBackendDescriptorType_t of;
@@ -76,9 +55,15 @@ static const struct rule {
     cudnnBackendAttributeType_t type;
     int64_t n;
     size_t size;
+    bool may;
 } rules[] = {
 #define RULE(of, name, type, n, c_type)                                                    \
-    { CUDNN_BACKEND_##of##_DESCRIPTOR, CUDNN_ATTR_##name, T(type), n, sizeof(c_type) }
+    {                                                                                      \
+        CUDNN_BACKEND_##of##_DESCRIPTOR, CUDNN_ATTR_##name, T(type), n, sizeof(c_type),    \
+            false                                                                          \
+    }
+#define MAY(of, name, type, n, c_type)                                                     \
+    { CUDNN_BACKEND_##of##_DESCRIPTOR, CUDNN_ATTR_##name, T(type), n, sizeof(c_type), true }
 #define PART(of, name) RULE(of, name, BACKEND_DESCRIPTOR, 1, cudnnBackendDescriptor_t)
 #define PASS(of, name, x, w, y)                                                            \
     PART(OPERATION_CONVOLUTION_##of, OPERATION_CONVOLUTION_##name##_##x),                  \
@@ -94,6 +79,30 @@ static const struct rule {
     RULE(TENSOR, TENSOR_STRIDES, INT64, 4, int64_t),
     RULE(TENSOR, TENSOR_UNIQUE_ID, INT64, 1, int64_t),
     RULE(TENSOR, TENSOR_BYTE_ALIGNMENT, INT64, 1, int64_t),
+    MAY(TENSOR, TENSOR_IS_VIRTUAL, BOOLEAN, 1, bool),
+    MAY(TENSOR, TENSOR_IS_BY_VALUE, BOOLEAN, 1, bool),
+    RULE(MATMUL, MATMUL_COMP_TYPE, DATA_TYPE, 1, cudnnDataType_t),
+    PART(OPERATION_MATMUL, OPERATION_MATMUL_DESC),
+    PART(OPERATION_MATMUL, OPERATION_MATMUL_ADESC),
+    PART(OPERATION_MATMUL, OPERATION_MATMUL_BDESC),
+    PART(OPERATION_MATMUL, OPERATION_MATMUL_CDESC),
+    RULE(REDUCTION, REDUCTION_OPERATOR, REDUCTION_OPERATOR_TYPE, 1, cudnnReduceTensorOp_t),
+    RULE(REDUCTION, REDUCTION_COMP_TYPE, DATA_TYPE, 1, cudnnDataType_t),
+    PART(OPERATION_REDUCTION, OPERATION_REDUCTION_DESC),
+    PART(OPERATION_REDUCTION, OPERATION_REDUCTION_XDESC),
+    PART(OPERATION_REDUCTION, OPERATION_REDUCTION_YDESC),
+    PART(OPERATION_RESHAPE, OPERATION_RESHAPE_XDESC),
+    PART(OPERATION_RESHAPE, OPERATION_RESHAPE_YDESC),
+    RULE(POINTWISE, POINTWISE_MODE, POINTWISE_MODE, 1, cudnnPointwiseMode_t),
+    RULE(POINTWISE, POINTWISE_MATH_PREC, DATA_TYPE, 1, cudnnDataType_t),
+    MAY(POINTWISE, POINTWISE_AXIS, INT64, 1, int64_t),
+    PART(OPERATION_POINTWISE, OPERATION_POINTWISE_PW_DESCRIPTOR),
+    PART(OPERATION_POINTWISE, OPERATION_POINTWISE_XDESC),
+    PART(OPERATION_POINTWISE, OPERATION_POINTWISE_YDESC),
+    MAY(OPERATION_POINTWISE, OPERATION_POINTWISE_BDESC, BACKEND_DESCRIPTOR, 1,
+        cudnnBackendDescriptor_t),
+    MAY(OPERATION_POINTWISE, OPERATION_POINTWISE_TDESC, BACKEND_DESCRIPTOR, 1,
+        cudnnBackendDescriptor_t),
     RULE(CONVOLUTION, CONVOLUTION_COMP_TYPE, DATA_TYPE, 1, cudnnDataType_t),
     RULE(CONVOLUTION, CONVOLUTION_CONV_MODE, CONVOLUTION_MODE, 1, cudnnConvolutionMode_t),
     RULE(CONVOLUTION, CONVOLUTION_SPATIAL_DIMS, INT64, 1, int64_t),
@@ -104,7 +113,8 @@ static const struct rule {
     PASS(FORWARD, FORWARD, X, W, Y),
     PASS(BACKWARD_DATA, BWD_DATA, DX, W, DY),
     PASS(BACKWARD_FILTER, BWD_FILTER, X, DW, DY),
-    PART(OPERATIONGRAPH, OPERATIONGRAPH_OPS),
+    MAY(OPERATIONGRAPH, OPERATIONGRAPH_OPS, BACKEND_DESCRIPTOR, 32,
+        cudnnBackendDescriptor_t),
     RULE(OPERATIONGRAPH, OPERATIONGRAPH_HANDLE, HANDLE, 1, cudnnHandle_t),
     PART(ENGINEHEUR, ENGINEHEUR_OPERATION_GRAPH),
     RULE(ENGINEHEUR, ENGINEHEUR_MODE, HEUR_MODE, 1, cudnnBackendHeurMode_t),
@@ -116,8 +126,8 @@ static const struct rule {
     PART(ENGINECFG, ENGINECFG_KNOB_CHOICES),
     PART(EXECUTION_PLAN, EXECUTION_PLAN_ENGINE_CONFIG),
     RULE(EXECUTION_PLAN, EXECUTION_PLAN_HANDLE, HANDLE, 1, cudnnHandle_t),
-    RULE(VARIANT_PACK, VARIANT_PACK_DATA_POINTERS, VOID_PTR, 3, void *),
-    RULE(VARIANT_PACK, VARIANT_PACK_UNIQUE_IDS, INT64, 3, int64_t),
+    MAY(VARIANT_PACK, VARIANT_PACK_DATA_POINTERS, VOID_PTR, 16, void *),
+    MAY(VARIANT_PACK, VARIANT_PACK_UNIQUE_IDS, INT64, 16, int64_t),
     RULE(VARIANT_PACK, VARIANT_PACK_WORKSPACE, VOID_PTR, 1, void *),
 };
 
@@ -127,22 +137,6 @@ static const struct rule *rule_of(cudnnBackendDescriptorType_t of,
         if (rules[i].of == of && rules[i].name == name)
             return &rules[i];
     return NULL;
-}
-
-static const void *value_of(const struct sheet *s, cudnnBackendAttributeName_t name) {
-    for (int i = 0; i < s->n; i++)
-        if (s->of[i].name == name)
-            return s->of[i].value;
-    return NULL;
-}
-
-static const struct sheet *part_of(const struct sheet *s,
-                                   cudnnBackendAttributeName_t name) {
-    struct sheet *part = NULL;
-    const void *value = value_of(s, name);
-    if (value)
-        memcpy(&part, value, sizeof part);
-    return part;
 }
 
 cudnnStatus_t fake_cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
@@ -167,35 +161,20 @@ cudnnStatus_t fake_cudnnBackendSetAttribute(cudnnBackendDescriptor_t d,
     struct sheet *s = d;
     const struct rule *r = rule_of(s->type, name);
     if (!r)
-        return wrong("an attribute that the fake does not know");
+        return fake_cudnn_wrong("an attribute that the fake does not know");
     if (s->finished || value_of(s, name) || s->n == ATTRIBUTES)
-        return wrong("an attribute that is set too late, or twice");
-    if (type != r->type || n != r->n)
-        return wrong("an attribute of another type or count");
+        return fake_cudnn_wrong("an attribute that is set too late, or twice");
+    if (type != r->type || n < 1 || n > r->n || (n != r->n && !r->may))
+        return fake_cudnn_wrong("an attribute of another type or count");
     struct attribute *a = &s->of[s->n++];
     *a = (struct attribute){.name = name, .n = n};
     memcpy(a->value, values, r->size * (size_t)n);
     if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR && !part_of(s, name))
-        return wrong("a part that is not there");
+        return fake_cudnn_wrong("a part that is not there");
     return CUDNN_STATUS_SUCCESS;
 }
 
 /* ---- finishing ---------------------------------------------------------------------------- */
-
-struct tensor {
-    cudnnDataType_t type;
-    int64_t size[4], stride[4], id, alignment; /* outer, channels, height, width */
-};
-
-static struct tensor tensor_of(const struct sheet *s) {
-    struct tensor t;
-    memcpy(&t.type, value_of(s, CUDNN_ATTR_TENSOR_DATA_TYPE), sizeof t.type);
-    memcpy(t.size, value_of(s, CUDNN_ATTR_TENSOR_DIMENSIONS), sizeof t.size);
-    memcpy(t.stride, value_of(s, CUDNN_ATTR_TENSOR_STRIDES), sizeof t.stride);
-    memcpy(&t.id, value_of(s, CUDNN_ATTR_TENSOR_UNIQUE_ID), sizeof t.id);
-    memcpy(&t.alignment, value_of(s, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT), sizeof t.alignment);
-    return t;
-}
 
 /* A pass by the operands of the forward pass. */
 struct pass {
@@ -256,9 +235,9 @@ static cudnnStatus_t judge_pass(const struct sheet *op) {
             (p.x.size[2 + d] + p.before[d] + p.behind[d] - p.w.size[2 + d]) / p.stride[d] +
                 1;
     if (!fits)
-        return wrong("tensors that do not go together");
+        return fake_cudnn_wrong("tensors that do not go together");
     return packed(&p.x) && packed(&p.w) && packed(&p.y) ? CUDNN_STATUS_SUCCESS
-                                                        : wrong("a layout");
+                                                        : fake_cudnn_wrong("a layout");
 }
 
 static cudnnStatus_t judge_windows(const struct sheet *s) {
@@ -267,9 +246,10 @@ static cudnnStatus_t judge_windows(const struct sheet *s) {
     memcpy(&sums, value_of(s, CUDNN_ATTR_CONVOLUTION_COMP_TYPE), sizeof sums);
     memcpy(&mode, value_of(s, CUDNN_ATTR_CONVOLUTION_CONV_MODE), sizeof mode);
     if (sums != CUDNN_DATA_FLOAT)
-        return wrong("sums that are not floats");
-    return mode == CUDNN_CROSS_CORRELATION ? CUDNN_STATUS_SUCCESS
-                                           : wrong("filters that are turned round");
+        return fake_cudnn_wrong("sums that are not floats");
+    return mode == CUDNN_CROSS_CORRELATION
+               ? CUDNN_STATUS_SUCCESS
+               : fake_cudnn_wrong("filters that are turned round");
 }
 
 /* Each engine has one knob, whose value tells it. */
@@ -303,7 +283,7 @@ static cudnnStatus_t judge_plan(const struct sheet *s) {
     const struct sheet *config = part_of(s, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
     fake_cudnn.plans++;
     if (!config->graph)
-        return wrong("a configuration that is not finished");
+        return fake_cudnn_wrong("a configuration that is not finished");
     return config->engine == FAKE_REFUSED ? CUDNN_STATUS_NOT_SUPPORTED
                                           : CUDNN_STATUS_SUCCESS;
 }
@@ -318,11 +298,13 @@ cudnnStatus_t fake_cudnnBackendFinalize(cudnnBackendDescriptor_t d) {
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         if (rules[i].of != s->type)
             continue;
+        if (!value_of(s, rules[i].name) && rules[i].may)
+            continue;
         if (!value_of(s, rules[i].name))
-            return wrong("an attribute that is not set");
+            return fake_cudnn_wrong("an attribute that is not set");
         if (rules[i].type == CUDNN_TYPE_BACKEND_DESCRIPTOR &&
             !is_finished(part_of(s, rules[i].name)))
-            return wrong("a part that is not finished");
+            return fake_cudnn_wrong("a part that is not finished");
     }
     s->finished = true;
     switch ((int)s->type) {
@@ -340,11 +322,19 @@ cudnnStatus_t fake_cudnnBackendFinalize(cudnnBackendDescriptor_t d) {
 
 /* ---- asking ------------------------------------------------------------------------------- */
 
+static bool is_convolution(const struct sheet *graph) {
+    return attribute_of(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS)->n == 1;
+}
+
+static bool is_mixed(const struct sheet *graph) {
+    const struct pass p = pass_of(part_of(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS));
+    return p.x.type != p.w.type || p.w.type != p.y.type;
+}
+
 static cudnnStatus_t list(const struct sheet *s, int64_t most, int64_t *n,
                           cudnnBackendDescriptor_t *configs) {
     const struct sheet *graph = part_of(s, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
-    const struct pass p = pass_of(part_of(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS));
-    const bool mixed = p.x.type != p.w.type || p.w.type != p.y.type;
+    const bool mixed = is_convolution(graph) && is_mixed(graph);
     *n = 0;
     fake_cudnn.heuristics++;
     if (fake_cudnn.none || (mixed && fake_cudnn.no_mixed))
@@ -354,7 +344,7 @@ static cudnnStatus_t list(const struct sheet *s, int64_t most, int64_t *n,
             continue;
         struct sheet *config = configs[(*n)++];
         if (config->type != CUDNN_BACKEND_ENGINECFG_DESCRIPTOR)
-            return wrong("a result that is no configuration");
+            return fake_cudnn_wrong("a result that is no configuration");
         config->engine = (enum fake_engine)i;
         config->graph = graph;
     }
@@ -372,7 +362,7 @@ static cudnnStatus_t notes(const struct sheet *s, int64_t most, int64_t *n,
 
 static cudnnStatus_t ask_workspace(const struct sheet *s, int64_t *out) {
     if (!s->finished)
-        return wrong("a plan that is not finished");
+        return fake_cudnn_wrong("a plan that is not finished");
     *out = engines[part_of(s, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)->engine].workspace;
     return CUDNN_STATUS_SUCCESS;
 }
@@ -388,7 +378,7 @@ cudnnStatus_t fake_cudnnBackendGetAttribute(cudnnBackendDescriptor_t const d,
     case CUDNN_ATTR_ENGINEHEUR_RESULTS: return list(s, most, n, out);
     case CUDNN_ATTR_ENGINECFG_ENGINE:
         (*(struct sheet **)out)->engine = s->engine;
-        return s->graph ? CUDNN_STATUS_SUCCESS : wrong("no configuration");
+        return s->graph ? CUDNN_STATUS_SUCCESS : fake_cudnn_wrong("no configuration");
     case CUDNN_ATTR_ENGINECFG_KNOB_CHOICES:
         (*(struct sheet **)out)->engine = s->engine;
         return CUDNN_STATUS_SUCCESS;
@@ -408,7 +398,7 @@ cudnnStatus_t fake_cudnnBackendGetAttribute(cudnnBackendDescriptor_t const d,
             *(cudnnBackendBehaviorNote_t *)out = CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
         return CUDNN_STATUS_SUCCESS;
     case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE: return ask_workspace(s, out);
-    default: return wrong("a question that the fake does not know");
+    default: return fake_cudnn_wrong("a question that the fake does not know");
     }
 }
 
@@ -416,21 +406,9 @@ cudnnStatus_t fake_cudnnBackendGetAttribute(cudnnBackendDescriptor_t const d,
 
 static double load(const struct tensor *t, const void *p, int64_t a, int64_t b, int64_t c,
                    int64_t d) {
-    const int64_t i =
-        a * t->stride[0] + b * t->stride[1] + c * t->stride[2] + d * t->stride[3];
-    switch ((int)t->type) {
-    case CUDNN_DATA_BFLOAT16: return bf16_widen(((const uint16_t *)p)[i]);
-    case CUDNN_DATA_HALF: return f16_widen(((const uint16_t *)p)[i]);
-    default: return ((const float *)p)[i];
-    }
-}
-
-static void store(const struct tensor *t, void *p, int64_t i, double x) {
-    switch ((int)t->type) {
-    case CUDNN_DATA_BFLOAT16: ((uint16_t *)p)[i] = bf16_narrow((float)x); break;
-    case CUDNN_DATA_HALF: ((uint16_t *)p)[i] = f16_narrow((float)x); break;
-    default: ((float *)p)[i] = (float)x;
-    }
+    return load_at(t->type, p,
+                   a * t->stride[0] + b * t->stride[1] + c * t->stride[2] +
+                       d * t->stride[3]);
 }
 
 static int64_t count(const struct tensor *t) {
@@ -491,48 +469,62 @@ static void compute(void *execution) {
     double *sum = calloc((size_t)count(t), sizeof *sum);
     convolve(p, at, sum);
     for (int64_t i = 0; i < count(t); i++)
-        store(t, to, i, (double)p->alpha * sum[i]);
+        store_at(t->type, to, i, (double)p->alpha * sum[i]);
     free(sum);
 }
 
-static const void *address(const struct sheet *pack, const struct tensor *t) {
-    int64_t ids[3];
-    void *pointers[3];
-    memcpy(ids, value_of(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS), sizeof ids);
+void *fake_cudnn_address(const struct sheet *pack, const struct tensor *t) {
+    const struct attribute *all = attribute_of(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
+    int64_t ids[16];
+    void *pointers[16];
+    if (!all)
+        return NULL;
+    memcpy(ids, all->value, sizeof ids);
     memcpy(pointers, value_of(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS),
            sizeof pointers);
-    for (int i = 0; i < 3; i++)
-        if (ids[i] == t->id && (uintptr_t)pointers[i] % (uintptr_t)t->alignment == 0)
+    for (int i = 0; i < all->n; i++)
+        if (ids[i] == t->id &&
+            (t->by_value || (uintptr_t)pointers[i] % (uintptr_t)t->alignment == 0))
             return pointers[i];
-    wrong("an id, or a promise about alignment");
+    fake_cudnn_wrong("an id, or a promise about alignment");
     return NULL;
+}
+
+/* Gives a convolution to the stream. */
+static cudnnStatus_t give(cudnnHandle_t h, const struct sheet *op, const struct sheet *pack,
+                          struct execution *x) {
+    const struct pass p = x->pass = pass_of(op);
+    x->at = (struct place){fake_cudnn_address(pack, &p.x), fake_cudnn_address(pack, &p.w),
+                           fake_cudnn_address(pack, &p.y)};
+    if (!x->at.x || !x->at.w || !x->at.y)
+        return fake_cudnn_wrong("operands that are not there");
+    if (p.beta != 0)
+        return fake_cudnn_wrong("a result that is added to");
+    if (fake_cuda_launch)
+        fake_cuda_launch(h->stream, compute, x, sizeof *x);
+    else
+        compute(x);
+    return CUDNN_STATUS_SUCCESS;
 }
 
 cudnnStatus_t fake_cudnnBackendExecute(cudnnHandle_t h, cudnnBackendDescriptor_t plan,
                                        cudnnBackendDescriptor_t variants) {
     const struct sheet *pack = variants;
     const struct sheet *config = part_of(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
-    const struct sheet *op = part_of(config->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS);
-    const struct pass p = pass_of(op);
-    struct execution x = {
-        .pass = p,
-        .at = {address(pack, &p.x), address(pack, &p.w), address(pack, &p.y)},
-        .workspace_bytes = (size_t)engines[config->engine].workspace};
+    struct execution x = {.workspace_bytes = (size_t)engines[config->engine].workspace};
     memcpy(&x.workspace, value_of(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE),
            sizeof x.workspace);
-    if (!x.at.x || !x.at.w || !x.at.y || !pack->finished)
-        return wrong("operands that are not there");
-    if (p.beta != 0)
-        return wrong("a result that is added to");
+    if (!pack->finished)
+        return fake_cudnn_wrong("operands that are not finished");
     fake_cudnn.stream = h->stream;
     fake_cudnn.runs[config->engine]++;
     if (config->engine == FAKE_FAILING)
         return CUDNN_STATUS_EXECUTION_FAILED;
-    if (fake_cuda_launch)
-        fake_cuda_launch(h->stream, compute, &x, sizeof x);
-    else
-        compute(&x);
-    return CUDNN_STATUS_SUCCESS;
+    if (is_convolution(config->graph))
+        return give(h, part_of(config->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS), pack, &x);
+    if (x.workspace_bytes)
+        memset(x.workspace, 0xff, x.workspace_bytes);
+    return fake_cudnn_graph(config->graph, pack);
 }
 
 /* ---- handles ------------------------------------------------------------------------------ */

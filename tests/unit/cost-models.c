@@ -40,9 +40,7 @@ static void test_kinds(void) {
            c.n_links == 1 && c.links[0].bandwidth == 400e9,
        "16 nodes of eight H100, with eight adapters of 400 Gb/s");
     c = cluster_named("h100:8");
-    ok(cluster_nodes(&c) == 1 && c.n_links == 0 &&
-           c.groups[0].memory_bytes == (int64_t)80 << 30,
-       "one node needs no network");
+    ok(cluster_nodes(&c) == 1 && c.n_links == 0, "one node needs no network");
     c = cluster_named("h100:2x8 net:100G");
     ok(c.links[0].bandwidth == 100e9 && c.links[0].lanes == 8,
        "eight adapters of 100 Gb/s instead");
@@ -57,6 +55,23 @@ static void test_kinds(void) {
     refused("h100:2x8 net:fast", "bits per second");
     refused("h100:2x8 net:400", "bits per second");
     refused("h100:1048576x1048576", "more than");
+}
+
+/* What the file of a cluster says of a device, its kind says too: memory as CUDA gives it. */
+static void test_memory(void) {
+    static const char *const pairs[][2] = {
+        {"h100-8", "h100:8"},      {"h100-2x8", "h100:2x8"},      {"h200-8", "h200:8"},
+        {"a100-8", "a100-80gb:8"}, {"a100-2x8", "a100-80gb:2x8"}, {"v100-4x8", "v100:4x8"}};
+    for (int i = 0; i < (int)(sizeof pairs / sizeof *pairs); i++) {
+        const struct cluster file = cluster_named(pairs[i][0]),
+                             kind = cluster_named(pairs[i][1]);
+        const struct cluster_group *f = file.groups, *k = kind.groups;
+        ok(f->memory_bytes == k->memory_bytes && !strcmp(f->device, k->device) &&
+               cluster_devices(&file) == cluster_devices(&kind),
+           "%s and %s: %d devices of kind %s with %lld and %lld bytes", pairs[i][0],
+           pairs[i][1], (int)cluster_devices(&file), f->device, (long long)f->memory_bytes,
+           (long long)k->memory_bytes);
+    }
 }
 
 /* ---- the device model ------------------------------------------------------------------- */
@@ -228,6 +243,7 @@ int main(void) {
     char path[64];
     snprintf(path, sizeof path, "/tmp/cost-models-%d.json", (int)getpid());
     test_kinds();
+    test_memory();
     test_device();
     test_fitted(path);
     test_runtimes();
