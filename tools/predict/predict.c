@@ -38,7 +38,7 @@ static int64_t workspace(const struct predict *p, int stage) {
 
 /* What another runtime needs beside the arena; 0: it is weft's. */
 static int64_t of_runtime(const struct predict *p, int stage) {
-    return p->runtime ? runtime_bytes(p->runtime, p->plan, &p->program->stages[stage]) : 0;
+    return p->runtime ? runtime_bytes(p->runtime, p->program, stage) : 0;
 }
 
 static json_t *memory_json(const struct predict *p, const struct stage_program *sp) {
