@@ -2,7 +2,8 @@
 # Steps of GPT on A100s as Megatron-LM measured them, beside what weft predicts from datasheets alone.
 #   scripts/megatron.sh BIN_DIR
 # The measured ones are those of Korthikanti et al., Reducing Activation Recomputation in Large
-# Transformer Models (2022), tables 3 and 5: 22B to 1T parameters on nodes of eight, 8 tensor-parallel
+# Transformer Models (2022), tables 3 and 5 (the micro-batches as the inputs of Calculon for them have
+# them, its validation/22B_full.json and the others): 22B to 1T parameters on nodes of eight, 8 tensor-parallel
 # devices, micro-batches of 1 (22B: of 4); once with full recomputation, once with sequence parallelism and
 # selective recomputation. Here attention is fused, theirs was not; so "selective" computes less again.
 # The cluster is share/clusters/a100-2x8.json with as many nodes. Columns: model, devices, stages,

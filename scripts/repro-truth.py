@@ -31,6 +31,15 @@ KORTHIKANTI = [
     ("1T", 128, 25600, 160, 64, 1, 512, 1, 94.42, 71.49),
 ]
 
+# states, activations without recomputation, with sequence parallelism and selective recomputation
+KORTHIKANTI_GIB = {
+    "22B": (45.5625, 59.25, 9.5625),
+    "175B": (45.5625, 66.84375, 12.3515625),
+    "530B": (31.640625, 114.0234375, 23.076171875),
+    "1T": (32.958984375, 131.25, 26.5625),
+}
+MEGATRON_FIXED = 2 << 30  # fixed_memory of share/runtimes/megatron.json
+
 
 class Weft:
     """The tools, by name."""
@@ -93,6 +102,25 @@ def korthikanti(weft):
     print("Steps of Megatron-LM on A100 (Korthikanti et al. 2022): seconds measured, predicted, off")
     for (name, measured, _), t in zip(rows, times):
         line(name, f"{measured:.2f} {t:.2f} {100 * (t / measured - 1):+.1f} %", "within 8 %")
+
+
+def korthikanti_memory(weft):
+    """GiB of figure 1 of the paper, as Calculon's validation has them: states of the layers alone (without
+    the vocabulary: a stage that lacks it, where there is one), activations of the first stage."""
+    print("\nTheir memory, GiB of a device: published, predicted, off")
+    for name, layers, hidden, heads, stages, chunks, batch, micro, _, _ in KORTHIKANTI:
+        states, *activations = KORTHIKANTI_GIB[name]
+        for how, published in zip((["--recompute", "none"], ["--recompute", "selective", "--sp"]), activations):
+            args = [*gpt(layers, hidden, heads, 2048, 51200), "--tp", "8", "--pp", str(stages), "-b", str(batch),
+                    "--micro-batch", str(micro), "--cluster", f"a100-80gb:{stages}x8", *how]
+            args += ["--schedule", "interleaved", "--chunks", str(chunks)] if chunks > 1 else []
+            got = json.loads(weft.run("predict", ["--memory", "--runtime", "megatron", "-"], weft.run("plan", args)))
+            first, other = got["stages"][0]["memory"], got["stages"][min(1, stages - 1)]["memory"]
+            kept = (first["activations"] + first["runtime"] - MEGATRON_FIXED) / 2**30
+            line(f"{name} activations, {how[1]}", f"{published:.1f} {kept:.1f} {100 * (kept / published - 1):+.1f} %",
+                 "within 5 %")
+        held = sum(other[k] for k in ("parameters", "gradients", "optimizer")) / 2**30
+        line(f"{name} states", f"{states:.1f} {held:.1f} {100 * (held / states - 1):+.1f} %", "within 5 %")
 
 
 # ---- vTrain --------------------------------------------------------------------------------------
@@ -206,6 +234,7 @@ def main():
     data = sys.argv[2] if len(sys.argv) > 2 else ""
     devices = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "share", "devices")
     korthikanti(weft)
+    korthikanti_memory(weft)
     with tempfile.TemporaryDirectory() as work:
         sets = [
             ("steps/vtrain-a100-h1024.csv", lambda p: vtrain(weft, p)),

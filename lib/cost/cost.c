@@ -69,6 +69,30 @@ static struct cost_time ask_stage(struct cost *c, const struct stage *st,
     return worst;
 }
 
+static struct cost_time slower(struct cost_time t, double factor) {
+    t.us *= factor;
+    t.low_us *= factor;
+    t.high_us *= factor;
+    return t;
+}
+
+static struct cost_time compute_slower(const struct cost *c, int stage,
+                                       struct cost_time t) {
+    return c->slowdown ? slower(t, c->slowdown->stages[stage].compute) : t;
+}
+
+/* A message between two stages, or what goes on inside one; a negative stage: of all ranks. */
+static struct cost_time link_slower(const struct cost *c, int from, int to, bool cross,
+                                    struct cost_time t) {
+    const struct cost_slowdown *s = c->slowdown;
+    if (!s)
+        return t;
+    if (from < 0)
+        return slower(t, s->job[cross]);
+    double a = s->stages[from].link[cross], b = s->stages[to].link[cross];
+    return slower(t, a > b ? a : b);
+}
+
 static double fraction(double f) {
     return f > 0 ? f < 1 ? f : 1 : 0;
 }
@@ -141,6 +165,8 @@ static struct cost_time collective(struct cost *c, const struct plan *plan,
         q.size = 2;
     }
     struct cost_time t = q.size > 1 ? ask_comm(c, &q) : nothing;
+    int stage = i->code == I_norm ? -1 : sp->stage;
+    t = link_slower(c, stage, stage, q.link.cross, t);
     /* What is not started apart is waited for where it stands. */
     t.overlap = i->work < 0 ? 0 : fraction(t.overlap);
     return t;
@@ -157,7 +183,7 @@ struct cost_time cost_instr(struct cost *c, const struct plan *plan,
     case KEY_CURVE: break;
     }
     struct instr_key k = instr_key(i->code, i->dtype, &i->n);
-    return ask_stage(c, &plan->stages[sp->stage], &k);
+    return compute_slower(c, sp->stage, ask_stage(c, &plan->stages[sp->stage], &k));
 }
 
 /* A message with the link that it takes. */
@@ -276,11 +302,13 @@ struct transfer_cost cost_transfer(struct cost *c, const struct program *g,
                : links_of_message(&c->cluster, s.src, s.dst, mesh_devices(&to->mesh));
     struct cost_time move = message(c, link, s.dst, stage_distance(g->plan, t->from, t->to),
                                     bytes_of(sender ? t->max_send : t->max_recv, t->dtype));
+    struct cost_time pack = copy_at(c, from, t->dtype, t->send_staging, s.pack);
+    struct cost_time unpack =
+        copy_at(c, to, t->dtype, t->recv_staging + t->max_own, s.unpack);
     struct transfer_cost out = {.overlap = move.overlap, .cross = link.cross};
-    out.pack_us = add_part(&out, copy_at(c, from, t->dtype, t->send_staging, s.pack));
-    out.move_us = add_part(&out, move);
-    out.unpack_us =
-        add_part(&out, copy_at(c, to, t->dtype, t->recv_staging + t->max_own, s.unpack));
+    out.pack_us = add_part(&out, compute_slower(c, t->from, pack));
+    out.move_us = add_part(&out, link_slower(c, t->from, t->to, link.cross, move));
+    out.unpack_us = add_part(&out, compute_slower(c, t->to, unpack));
     return out;
 }
 

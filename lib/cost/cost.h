@@ -33,9 +33,19 @@ struct cost_key {
 };
 bool cost_key_is_comm(const struct cost_key *k);
 
+/* Factors of a step's times, for what is slow in it (scenario.h). */
+struct cost_slowdown {
+    struct stage_slowdown {
+        double compute;
+        double link[2]; /* inside a node; where some hop leaves it */
+    } * stages;         /* by stage of the plan */
+    double job[2];      /* link, of what all ranks do together */
+};
+
 enum { COST_LINKS = 64, COST_MESSAGE_LINKS = 512 };
 struct cost {
     const struct cost_provider *provider; /* borrowed; NULL: one that knows nothing */
+    const struct cost_slowdown *slowdown; /* borrowed; NULL: nothing is slow */
     bool whole_recompute; /* what a stage recomputes is recomputed whole, needed or not */
     struct cluster cluster;
     struct cost_key *missing; /* in the order of first need */

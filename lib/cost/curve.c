@@ -6,17 +6,26 @@
 
 static const char *const form_names[] = {
 #define FORM_NAME(id, name, params) name,
-    CURVE_FORMS(FORM_NAME, CURVE_NO_PARAM)};
+    CURVE_FORMS(FORM_NAME, CURVE_NO_PARAM, CURVE_NO_PARAM)};
 
-#define PARAM(name, guess, least, most) {name, guess, least, most},
-#define FORM_PARAMS(id, name, params)   {params{NULL, 0, 0, 0}},
+#define PARAM(name, guess, least, most) {name, guess, least, most, 1},
+#define SHEET(name, guess, least, most) {name, guess, least, most, 3},
+#define FORM_PARAMS(id, name, params)   {params{NULL, 0, 0, 0, 0}},
 static const struct curve_param form_params[][CURVE_MAX_PARAMS + 1] = {
-    CURVE_FORMS(FORM_PARAMS, PARAM)};
+    CURVE_FORMS(FORM_PARAMS, PARAM, SHEET)};
 
 /* In the order of their parameters. */
 enum { LAUNCH };
 enum { MOVE_MEMORY = 1, MOVE_CACHE, MOVE_ROW };
-enum { PRODUCT_PEAK = 1, PRODUCT_FILL, PRODUCT_BALANCE, PRODUCT_MEMORY, PRODUCT_QUANTUM };
+enum {
+    PRODUCT_PEAK = 1,
+    PRODUCT_FILL,
+    PRODUCT_BALANCE,
+    PRODUCT_MEMORY,
+    PRODUCT_QUANTUM,
+    PRODUCT_CACHE,
+    PRODUCT_UNITS
+};
 enum {
     ATTENTION_PEAK = 1,
     ATTENTION_WIDTH,
@@ -171,13 +180,13 @@ static double tiling_us(const struct chip *chip, const double *p,
                         double flops) {
     double n = s->batch * ceil(s->m / t->a) * ceil(s->n / t->b) * splits;
     double side = 2 * t->a * t->b / (t->a + t->b);
-    double pace = flops / chip->multiprocessors * p[PRODUCT_PEAK] * side /
-                  (side + p[PRODUCT_BALANCE]);
+    double units = most(1, chip->multiprocessors * p[PRODUCT_UNITS]);
+    double pace = flops / units * p[PRODUCT_PEAK] * side / (side + p[PRODUCT_BALANCE]);
     double one = 2 * t->a * t->b * (s->k / splits + p[PRODUCT_FILL]) / pace;
-    double us = 1e6 * one * turns(n, chip->multiprocessors, p[PRODUCT_QUANTUM]);
+    double us = 1e6 * one * turns(n, units, p[PRODUCT_QUANTUM]);
     if (splits > 1)
-        us += p[LAUNCH] / 2 +
-              1e6 * 4 * s->batch * s->m * s->n * splits / chip->cache_bandwidth;
+        us += p[LAUNCH] / 2 + 1e6 * 4 * s->batch * s->m * s->n * splits /
+                                  (p[PRODUCT_CACHE] * chip->cache_bandwidth);
     return us;
 }
 
@@ -192,7 +201,7 @@ static double product_us(const struct chip *chip, const double *p,
             best = least(best, tiling_us(chip, p, s, &tiles[t], splits, flops));
         }
     }
-    double moving = moving_us(chip, s->bytes, p[PRODUCT_MEMORY], 1);
+    double moving = moving_us(chip, s->bytes, p[PRODUCT_MEMORY], p[PRODUCT_CACHE]);
     return p[LAUNCH] + together(best, moving);
 }
 

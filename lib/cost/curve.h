@@ -27,27 +27,30 @@ struct chip {
     double cache_bytes, cache_bandwidth; /* of the last cache that all share */
 };
 
-/* id, name, its parameters: name, first guess, least, most. */
-#define CURVE_FORMS(X, P)                                                                  \
+/* id, name, its parameters: name, first guess, least, most; S: one that the datasheet itself says,
+ * which fits move three times as reluctantly. */
+#define CURVE_FORMS(X, P, S)                                                               \
     X(MOVE, "move",                                                                        \
       P("launch_us", 1.5, 0.05, 1e5) P("memory", 0.85, 1e-3, 4) P("cache", 0.7, 1e-3, 4)   \
           P("row_us", 0.01, 1e-6, 1e3))                                                    \
     X(PRODUCT, "product",                                                                  \
       P("launch_us", 2, 0.05, 1e5) P("peak", 0.8, 1e-3, 1) P("fill", 150, 1, 1e4)          \
-          P("balance", 20, 0.1, 500) P("memory", 0.8, 1e-2, 2) P("quantum", 0.5, 0.02, 1)) \
+          P("balance", 20, 0.1, 500) P("memory", 0.8, 1e-2, 2) P("quantum", 0.5, 0.02, 1)  \
+              S("cache", 1, 1e-2, 4) S("units", 1, 5e-3, 2))                               \
     X(ATTENTION, "attention",                                                              \
       P("launch_us", 5, 0.05, 1e5) P("peak", 0.5, 1e-3, 1) P("width", 32, 0.1, 500)        \
           P("fill", 64, 1, 1e4) P("positions", 1.2, 0.2, 20) P("lengths", 0.6, 0.05, 2))
 
 #define CURVE_NO_PARAM(name, guess, least, most)
 #define CURVE_ID(id, name, params) CURVE_##id,
-enum curve_form { CURVE_FORMS(CURVE_ID, CURVE_NO_PARAM) CURVE_FORM_COUNT };
+enum curve_form { CURVE_FORMS(CURVE_ID, CURVE_NO_PARAM, CURVE_NO_PARAM) CURVE_FORM_COUNT };
 
-enum { CURVE_MAX_PARAMS = 6 };
+enum { CURVE_MAX_PARAMS = 8 };
 
 struct curve_param {
     const char *name;
     double guess, least, most;
+    double firm; /* how much more reluctantly than others a fit moves it */
 };
 const char *curve_form_name(enum curve_form f);
 /* Its parameters, in their order; the name of one behind the last is NULL. */

@@ -11,6 +11,10 @@ enum { MOST_ROWS = 400, ROUNDS = 20 };
 /* How far off a row is that is as good as others, as a logarithm; where Cauchy's weight is half
  * at the end. */
 static const double usual_off = 0.1, far_off_last = 0.15;
+/* How far off a guess is: what proves to be farther off counts as much as one. */
+static const double of_a_guess = 1;
+/* A curve that is so far off, as a logarithm, is one of an unlike device. */
+static const double unlike = 0.5, clearly_less = 0.9;
 
 struct fit {
     const struct chip *chip;
@@ -19,6 +23,7 @@ struct fit {
     enum curve_form form;
     int n_params;
     double far_off; /* where Cauchy's weight is half */
+    bool as_told;   /* what datasheets say stays as it is */
     double hold;    /* to the prior: its parameters are off as its times are */
     double prior[CURVE_MAX_PARAMS]; /* logarithms */
 };
@@ -32,6 +37,16 @@ static int count_params(enum curve_form f) {
 
 int curve_least_rows(enum curve_form f) {
     return count_params(f);
+}
+
+/* How firmly a parameter is held to the prior's. */
+static double hold_of(const struct fit *f, int i) {
+    return f->hold * curve_params(f->form)[i].firm;
+}
+
+/* Is it left as it is? Of what datasheets say times are no smooth functions (of turns, say). */
+static bool stays(const struct fit *f, int i) {
+    return f->as_told && curve_params(f->form)[i].firm > 1;
 }
 
 static struct curve curve_of(const struct fit *f, const double *log_p) {
@@ -59,8 +74,10 @@ static double loss(const struct fit *f, const double *log_p) {
         double r = off(f, &c, i) / f->far_off;
         sum += log1p(r * r) * f->far_off * f->far_off;
     }
-    for (int i = 0; i < f->n_params; i++)
-        sum += f->hold * f->hold * (log_p[i] - f->prior[i]) * (log_p[i] - f->prior[i]);
+    for (int i = 0; i < f->n_params; i++) {
+        double moved = hold_of(f, i) * (log_p[i] - f->prior[i]);
+        sum += moved * moved;
+    }
     return sum;
 }
 
@@ -86,13 +103,14 @@ static void linearize(const struct fit *f, const double *log_p, struct normal *q
         memcpy(p, log_p, sizeof p);
         p[k] += h;
         moved[k] = curve_of(f, p);
-        q->a[k][k] = f->hold * f->hold;
-        q->b[k] = f->hold * f->hold * (f->prior[k] - log_p[k]);
+        double hold = hold_of(f, k);
+        q->a[k][k] = hold * hold;
+        q->b[k] = hold * hold * (f->prior[k] - log_p[k]);
     }
     for (int64_t i = 0; i < f->n; i += f->step) {
         double slope[CURVE_MAX_PARAMS], r = off(f, &at, i);
         for (int k = 0; k < f->n_params; k++)
-            slope[k] = (r - off(f, &moved[k], i)) / h;
+            slope[k] = stays(f, k) ? 0 : (r - off(f, &moved[k], i)) / h;
         add_row(q, f->n_params, slope, r, weight(f, r));
     }
 }
@@ -139,28 +157,80 @@ static void descend(const struct fit *f, double *log_p) {
     }
 }
 
-/* Rows first, first + step, ... */
-static void fit_part(const struct chip *chip, const struct curve_row *rows, int64_t n,
-                     struct curve *c) {
-    struct fit f = {.chip = chip, .rows = rows, .n = n, .form = c->form};
-    double log_p[CURVE_MAX_PARAMS] = {0};
-    f.step = (n + MOST_ROWS - 1) / MOST_ROWS;
-    f.n_params = count_params(c->form);
-    f.hold = usual_off / fmax(log1p(c->within), usual_off / 2);
-    for (int i = 0; i < f.n_params; i++)
-        f.prior[i] = log_p[i] = log(c->p[i]);
-    /* First all rows pull alike, however far off the prior is. */
-    for (f.far_off = 10; f.far_off > far_off_last;
-         f.far_off = fmax(f.far_off / 8, far_off_last))
-        descend(&f, log_p);
-    descend(&f, log_p);
-    struct curve found = curve_of(&f, log_p);
-    memcpy(c->p, found.p, sizeof c->p);
-}
-
 static int by_size(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
+}
+
+/* What four of five rows keep to; of n rows the bound is the next above that share. */
+static double bound_of(double *off, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        off[i] = fabs(off[i]);
+    qsort(off, (size_t)n, sizeof *off, by_size);
+    int64_t at = (int64_t)ceil(0.8 * (double)(n + 1)) - 1;
+    return expm1(off[at < n ? at : n - 1]);
+}
+
+/* How far off the curve is that one begins with: as far as it says, but where rows say more, as far
+ * as four of five of them lie from it. So what a like device does is believed where the rows agree, and
+ * one that proves unlike gives way to them. */
+static double prior_off(const struct fit *f, const struct curve *c) {
+    double *off = mem_array((size_t)f->n, sizeof *off);
+    for (int64_t i = 0; i < f->n; i++)
+        off[i] = log(f->rows[i].us / curve_us(f->chip, c, &f->rows[i].shape));
+    double seen = bound_of(off, f->n);
+    free(off);
+    return log1p(fmax(c->within, seen));
+}
+
+/* First all rows pull alike, however far off the beginning is. Takes what leaves a loss below *bar. */
+static void fit_from(struct fit *f, double bar, double *log_p, double *least) {
+    double p[CURVE_MAX_PARAMS];
+    memcpy(p, f->prior, sizeof p);
+    for (f->far_off = 10; f->far_off > far_off_last;
+         f->far_off = fmax(f->far_off / 8, far_off_last))
+        descend(f, p);
+    descend(f, p);
+    double left = loss(f, p);
+    if (left < bar) {
+        *least = left;
+        memcpy(log_p, p, sizeof p);
+    }
+}
+
+/* Another device to begin with: one unit that computes as fast as the chip, which is the roofline as
+ * far as the form has one. Downhill from a curve of many units the way there is barred by their last
+ * turns. False: the form has no units. */
+static bool begin_whole(struct fit *f) {
+    for (int i = 0; i < f->n_params; i++)
+        if (!strcmp(curve_params(f->form)[i].name, "units")) {
+            f->prior[i] = -log(f->chip->multiprocessors);
+            return true;
+        }
+    return false;
+}
+
+/* What the datasheet says is believed, unless the device proves unlike the prior's and moving it leaves
+ * clearly less. */
+static void fit_part(const struct chip *chip, const struct curve_row *rows, int64_t n,
+                     struct curve *c) {
+    struct fit f = {.chip = chip, .rows = rows, .n = n, .form = c->form, .as_told = true};
+    double log_p[CURVE_MAX_PARAMS] = {0}, least = INFINITY;
+    f.step = (n + MOST_ROWS - 1) / MOST_ROWS;
+    f.n_params = count_params(c->form);
+    double prior = prior_off(&f, c), guess = log1p(fmax(c->within, of_a_guess));
+    f.hold = usual_off / fmax(fmin(prior, guess), usual_off / 2);
+    for (int i = 0; i < f.n_params; i++)
+        f.prior[i] = log_p[i] = log(c->p[i]);
+    fit_from(&f, INFINITY, log_p, &least);
+    f.as_told = false;
+    if (prior > unlike && n >= 2 * f.n_params && c->form == CURVE_PRODUCT) {
+        fit_from(&f, clearly_less * least, log_p, &least);
+        if (begin_whole(&f))
+            fit_from(&f, clearly_less * least, log_p, &least);
+    }
+    struct curve found = curve_of(&f, log_p);
+    memcpy(c->p, found.p, sizeof c->p);
 }
 
 void curve_held_out(const struct chip *chip, const struct curve_row *rows, int64_t n,
@@ -177,15 +247,6 @@ void curve_held_out(const struct chip *chip, const struct curve_row *rows, int64
             out[i] = log(rows[i].us / curve_us(chip, &c, &rows[i].shape));
     }
     free(half);
-}
-
-/* What four of five rows keep to; of n rows the bound is the next above that share. */
-static double bound_of(double *off, int64_t n) {
-    for (int64_t i = 0; i < n; i++)
-        off[i] = fabs(off[i]);
-    qsort(off, (size_t)n, sizeof *off, by_size);
-    int64_t at = (int64_t)ceil(0.8 * (double)(n + 1)) - 1;
-    return expm1(off[at < n ? at : n - 1]);
 }
 
 void curve_fit(const struct chip *chip, const struct curve_row *rows, int64_t n,

@@ -3,8 +3,8 @@
  * Parameters are sought in logarithms, so they stay positive, by damped least squares of the
  * logarithms of times (Levenberg 1944, Marquardt 1963); rows far off count less (Cauchy's
  * weights). The curve that one begins with is held on to, the more the nearer it says that it is
- * (within): so a curve of another device and a handful of rows give one of this device, and a guess
- * counts for little.
+ * (within) and the rows find it: so a curve of another device and a handful of rows give one of this
+ * device, and a guess counts for little, as does a curve of a device that proves to be unlike.
  *
  *     struct curve c = device_model_curve(model, I_linear, DTYPE_bf16)->curve;
  *     curve_fit(&model->chip, rows, n, &c);       // c.within: how far off rows not used were
@@ -22,8 +22,7 @@ struct curve_row {
 /* Rows below which a curve of this form says nothing of its own. */
 int curve_least_rows(enum curve_form f);
 
-/* Improves *c; sets its rows and within. Where there are fewer rows than parameters only its
- * overall pace moves. n >= 1. */
+/* Improves *c; sets its rows and within. What few rows do not tell stays as it was. n >= 1. */
 void curve_fit(const struct chip *chip, const struct curve_row *rows, int64_t n,
                struct curve *c);
 

@@ -73,7 +73,7 @@ static int read_params(const json_t *v, struct curve *c, struct err *err) {
     if (json_keys(v, known, err) < 0)
         return -1;
     for (int i = 0; p[i].name; i++)
-        if (json_num(v, p[i].name, p[i].least, p[i].most, &c->p[i], err) < 0)
+        if (json_opt_num(v, p[i].name, p[i].least, p[i].most, &c->p[i], err) < 0)
             return -1;
     return json_num(v, "within", 0, 100, &c->within, err) < 0 ||
                    json_opt_int(v, "rows", 0, INT64_MAX, &c->rows, err) < 0

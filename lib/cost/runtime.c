@@ -66,7 +66,7 @@ static int read_runtime(const json_t *doc, struct runtime *r, struct err *err) {
     const char *name = "", *about;
     if (json_keys(doc,
                   "$schema format name about host_us message_us collective_us step_us "
-                  "attention recompute fixed_memory ops",
+                  "attention dropout recompute fixed_memory ops",
                   err) < 0 ||
         json_format(doc, "weft-runtime/1", err) < 0 ||
         json_str(doc, "name", &name, err) < 0 ||
@@ -76,6 +76,7 @@ static int read_runtime(const json_t *doc, struct runtime *r, struct err *err) {
         json_opt_num(doc, "collective_us", 0, 1e6, &r->collective_us, err) < 0 ||
         json_opt_num(doc, "step_us", 0, 1e9, &r->step_us, err) < 0 ||
         read_word(doc, "attention", "fused", "unfused", &r->unfused_attention, err) < 0 ||
+        read_word(doc, "dropout", "drawn", "kept", &r->kept_masks, err) < 0 ||
         read_word(doc, "recompute", "needed", "whole", &r->whole_recompute, err) < 0 ||
         read_fixed(doc, r, err) < 0)
         return -1;
@@ -133,20 +134,33 @@ static bool recomputed(const struct stage *st, int op) {
     return false;
 }
 
-int64_t runtime_bytes(const struct runtime *r, const struct plan *plan,
-                      const struct stage_program *sp) {
+/* What the runtime keeps of an instruction for the backward pass that weft does not. */
+static int64_t kept_bytes(const struct runtime *r, const struct instr *i) {
+    if (i->code == I_attention || i->code == I_attention_more)
+        return r->unfused_attention ? score_bytes(i) : 0;
+    return i->code == I_dropout && r->kept_masks ? i->n.dropout.elems : 0;
+}
+
+/* Of one stage: *kept grows, *passing is the most that one op needs while it is recomputed. */
+static void add_kept(const struct runtime *r, const struct plan *plan,
+                     const struct stage_program *sp, int64_t *kept, int64_t *passing) {
     struct span forward = program_segment(sp, SEG_FORWARD);
-    int64_t kept = 0, passing = 0;
-    for (int k = forward.first; r->unfused_attention && k < forward.end; k++) {
+    for (int k = forward.first; k < forward.end; k++) {
         const struct instr *i = &sp->instrs[k];
-        if (i->code != I_attention && i->code != I_attention_more)
-            continue;
-        int64_t bytes = score_bytes(i);
-        if (!recomputed(&plan->stages[sp->stage], i->op))
-            kept += bytes * sp->in_flight;
-        else if (bytes > passing)
-            passing = bytes;
+        int64_t bytes = kept_bytes(r, i);
+        if (bytes && !recomputed(&plan->stages[sp->stage], i->op))
+            *kept += bytes * sp->in_flight;
+        else if (bytes > *passing)
+            *passing = bytes;
     }
+}
+
+int64_t runtime_bytes(const struct runtime *r, const struct program *g, int stage) {
+    int group = g->plan->stages[stage].group;
+    int64_t kept = 0, passing = 0;
+    for (int k = 0; k < g->n_stages; k++)
+        if (g->plan->stages[k].group == group)
+            add_kept(r, g->plan, &g->stages[k], &kept, &passing);
     return r->fixed_bytes + kept + passing;
 }
 

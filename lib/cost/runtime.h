@@ -28,6 +28,7 @@ struct runtime {
     double collective_us;   /* of a collective, beside the kernels */
     double step_us;         /* of a step, beside all instructions */
     bool unfused_attention; /* scores are written and read again */
+    bool kept_masks;        /* of dropout, a byte an element; weft draws them again */
     bool whole_recompute;   /* of a block all, not only what the backward pass needs */
     int64_t fixed_bytes;    /* of a device: contexts and libraries' buffers */
     struct runtime_op ops[OPCODE_COUNT];
@@ -38,10 +39,10 @@ struct runtime *runtime_read(const char *ref, struct err *err);
 /* -1 with exit status 3 where the program has an instruction that the runtime does not know. */
 int runtime_check(const struct runtime *r, const struct program *g, struct err *err);
 
-/* Bytes that a rank of the stage needs beside the program's arena: what the libraries hold, and the
- * scores of unfused attention, kept for the backward pass or, where they are recomputed, of one op. */
-int64_t runtime_bytes(const struct runtime *r, const struct plan *plan,
-                      const struct stage_program *sp);
+/* Bytes that a rank of the stage needs beside the program's arena: what the libraries hold; scores of
+ * unfused attention and masks of dropout, of all stages of its group, kept for the backward pass or,
+ * where they are recomputed, of one op. */
+int64_t runtime_bytes(const struct runtime *r, const struct program *g, int stage);
 
 /* What another provider says, as this runtime does it. r is borrowed, base taken over. */
 struct cost_provider *provider_runtime(const struct runtime *r, struct cost_provider *base);

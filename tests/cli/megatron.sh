@@ -31,5 +31,20 @@ awk 'NR > 1 { measured[$1, $4] = $5; predicted[$1, $4] = $6; seen[$1] = 1 }
 # weft recomputes less of a block than they did, so its "full" costs less.
 ok $? 'what less recomputation gains is predicted within 11 %'
 
+# Activations of GPT-22B on 8 devices, micro-batches of 4, by the formulas of the paper: s b h L (34 / t) with
+# sequence parallelism and selective recomputation, s b h L (10 + 24 / t + 5 a s / (h t)) without either.
+near() { # near GIB TEXT -- PLAN_OPTIONS...
+    local gib=$1 text=$2
+    shift 3
+    "$WEFT_BIN/weft-plan" -q -m gpt:1.3B --set layers=48,hidden=6144,heads=64,seq=2048,vocab=51200,dropout=0.1 \
+        --dtype fp16 --tp 8 -b 4 --micro-batch 4 "$@" --cluster a100-80gb:8 |
+        "$WEFT_BIN/weft-predict" -q --memory --runtime megatron - >out
+    jq -e --argjson gib "$gib" '.stages[0].memory |
+        ((.activations + .runtime) / pow(2; 30) - 2) / $gib - 1 | fabs < 0.03' out >/dev/null
+    ok $? "$text: $(jq -c '.stages[0].memory | [.activations, .runtime]' out)"
+}
+near 9.5625 'activations under Megatron, selective recomputation' -- --recompute selective --sp
+near 59.25 'and without recomputation' -- --recompute none
+
 echo "1..$n"
 [ $failed -eq 0 ]

@@ -333,5 +333,61 @@ refuses 3 'ops: does not know layernorm, which layer.0.ln1 needs' 'a runtime tha
     --runtime ./less.json "${h100[@]}" plan.json
 refuses 3 'no such kind of device is shipped' 'a kind that is not shipped' -- --cluster h101:8 plan.json
 
+# ---- scenarios --------------------------------------------------------------------------------
+scenario() { # scenario MEMBERS: leaves scenario.json
+    printf '{"format": "weft-scenario/1"%s}\n' "${1:+, $1}" >scenario.json
+}
+run "${h100[@]}" plan.json
+jq .time_us out >plain.us
+scenario ''
+run --scenario scenario.json "${h100[@]}" plan.json
+jq -e --slurpfile plain plain.us '.samples_per_second as $speed | .time_us == $plain[0] and
+    (.scenario | (.slower - 1 | fabs) < 1e-12 and .most_us == .least_us and
+     (.runs | length == 1 and .[0].goodput == 1 and .[0].devices == 4 and
+      (.[0].samples_per_second / $speed - 1 | fabs) < 1e-9))' out >err
+ok $? 'a scenario in which nothing happens changes nothing'
+scenario '"stragglers": {"share": 1, "slower": 2}, "slow_links": [{"links": "node", "speed": 0.5},
+    {"links": "cross", "speed": 0.5}]'
+run --scenario scenario.json "${h100[@]}" plan.json
+jq -e --slurpfile plain plain.us '.time_us == $plain[0] and (.scenario.slower - 2 | fabs) < 1e-9' out >err
+ok $? 'all devices and links at half their speed: twice as long, the step itself as before'
+scenario '"steps": 400, "slow_links": [{"links": "cross", "speed": 0.1, "from_s": 900, "every_s": 3600},
+    {"links": "node", "speed": 0.1, "from_s": 900, "every_s": 3600}]'
+run --scenario scenario.json "${h100[@]}" plan.json
+jq .scenario out >three.json
+scenario '"slow_links": [{"links": "cross", "speed": 0.1}, {"links": "node", "speed": 0.1}]'
+run --scenario scenario.json "${h100[@]}" plan.json
+jq -e --slurpfile three three.json '.scenario.slower as $s | ($three[0].least_us - .time_us | fabs) < 0.01 and $s > 1.05 and
+    ((($three[0].slower - 1) / ($s - 1) - 0.75) | fabs) < 0.08' out >err
+ok $? 'links that are slow three quarters of every hour lose three quarters of what slow links lose'
+scenario '"jitter": 0.05, "steps": 300'
+run --scenario scenario.json "${h100[@]}" plan.json
+cp out once && run --scenario scenario.json "${h100[@]}" plan.json && cmp -s once out
+ok $? 'the same seed, the same answer'
+jq -e '.scenario | .slower > 1.01 and .slower < 1.07 and .most_us > 1.03 * .least_us' out >err
+ok $? "a stage waits for the slowest of its devices: $(jq .scenario.slower out)"
+scenario '"failures": {"mtbf_hours": 50000, "restart_s": 300, "checkpoint_s": 30}, "hours": 20000,
+    "devices": [10, 100, 1000, 10000, 100000]'
+run --scenario scenario.json "${h100[@]}" plan.json
+jq -e '[.scenario.runs[] | (.goodput / .expected - 1 | fabs) < 0.01] == [range(6) | true] and
+    ([.scenario.runs[1:][].goodput] | . == (sort | reverse) and .[4] < 0.75 and .[1] > 0.98)' out >err
+ok $? "goodput of 10 to 100,000 devices, by Daly's formula within 1 %: $(jq -c '[.scenario.runs[].goodput]' out)"
+run --scenario scenario.json --text "${h100[@]}" plan.json
+grep -q '^ *100000 ' out && grep -q '^scenario: a step takes' out
+ok $? 'as a table'
+scenario '"stragglers": {"share": 1.5, "slower": 2}'
+refuses 3 'scenario.json: stragglers.share: ' 'a share above one' -- --scenario scenario.json "${h100[@]}" plan.json
+scenario '"slow_links": [{"links": "rail", "speed": 0.5}]'
+refuses 3 'scenario.json: slow_links\[0\].links: ' 'links of no kind' -- \
+    --scenario scenario.json "${h100[@]}" plan.json
+scenario '"failures": {"mtbf_hours": 100, "restart_s": 1, "checkpoint_s": 0}'
+refuses 3 'scenario.json: failures.every_s: ' 'checkpoints that cost nothing, as often as is best' -- \
+    --scenario scenario.json "${h100[@]}" plan.json
+scenario '"devices": [10, 0]'
+refuses 3 'scenario.json: devices\[1\]: ' 'no device' -- --scenario scenario.json "${h100[@]}" plan.json
+scenario '"falures": {}'
+refuses 3 'scenario.json: falures' 'a key that is none' -- --scenario scenario.json "${h100[@]}" plan.json
+refuses 2 'no --scenario' 'memory alone does not go wrong' -- --memory --scenario scenario.json plan.json
+
 echo "1..$n"
 [ "$failed" -eq 0 ]

@@ -40,8 +40,14 @@ ok $? 'with a curve of its own for what was measured'
 jq -e '.curves.adamw | (.cache - 1 | fabs) < 0.1 and (.launch_us - 4 | fabs) < 0.4' toy.json >out
 ok $? 'the optimizer takes 4 us and then runs at 1 TB/s, a fraction of what it began with'
 run -p toy.db --like ./like.json --text
-[ "$(sed 1d out | awk '$1 == "adamw" { print $3 < 10 }')" = 1 ]
-ok $? "rows that it was not fitted to are off by less than 10 % in the median: $(grep ^adamw out)"
+off() { awk -v name="$1" '$1 == name { print $2, $3, $4, ($3 < 10 ? "near" : "far") }' out; }
+for op in adamw linear.bf16 linear_dx.bf16 linear_dw.bf16; do
+    [[ "$(off $op)" = *near ]]
+    ok $? "$op: rows that it was not fitted to are off by less than 10 % in the median: $(off $op)"
+done
+run -p toy.db --like h100 --text
+[[ "$(off linear.bf16)" = *near ]]
+ok $? "and where it begins with ten times the peak and five times the cache: $(off linear.bf16)"
 run -p toy.db --like ./like.json --check toy.db
 jq -e '.rows > 200 and .inside / .rows > 0.8' out >err
 ok $? "most rows lie within its bounds: $(cat out)"

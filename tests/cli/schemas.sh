@@ -170,6 +170,12 @@ weft-profile-op -q "${size[@]}" --max-devices 1 --micro-batch 8 --device a100 \
     --roofline 312T:1.5T:5us --links 'node:200G:5us cross:25G:10us' >out 2>&1 &&
     weft-predict -p a.db small.json >predicted.json 2>out && schema prediction predicted.json
 ok $? 'a prediction validates'
+echo '{"format": "weft-scenario/1", "jitter": 0.1, "hours": 100, "devices": [100], "stragglers": {"share": 0.1,
+    "slower": 2}, "slow_links": [{"links": "cross", "speed": 0.5, "every_s": 60, "from_s": 1, "to_s": 2}],
+    "failures": {"mtbf_hours": 5000, "restart_s": 10, "checkpoint_s": 3, "every_s": 600}}' >scenario.json
+weft-predict -p a.db --scenario scenario.json small.json >predicted.json 2>out &&
+    schema prediction predicted.json && schema scenario scenario.json
+ok $? 'and one under a scenario, and that'
 write cluster.json '{"format": "weft-cluster/1", "nodes": 1, "devices_per_node": 2,
     "memory": "28G", "flops": 1e12}'
 weft-predict -p a.db --cluster cluster.json small.json >predicted.json 2>out &&

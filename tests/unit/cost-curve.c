@@ -112,7 +112,7 @@ static double worst(const struct curve *a, const struct curve *b,
 
 static void test_fit(void) {
     static struct curve_row rows[300];
-    struct curve truth = {.form = CURVE_PRODUCT, .p = {6, 0.6, 400, 60, 0.5, 0.9}};
+    struct curve truth = {.form = CURVE_PRODUCT, .p = {6, 0.6, 400, 60, 0.5, 0.9, 1, 1}};
     struct curve c = curve_default(CURVE_PRODUCT);
     make_rows(&truth, 0, rows, 300);
     double before = worst(&c, &truth, rows, 300);
@@ -134,7 +134,7 @@ static void test_fit(void) {
 /* Another device's curve and a few rows. */
 static void test_few(void) {
     static struct curve_row rows[200], some[6];
-    struct curve truth = {.form = CURVE_PRODUCT, .p = {3, 0.5, 150, 20, 0.8, 0.5}};
+    struct curve truth = {.form = CURVE_PRODUCT, .p = {3, 0.5, 150, 20, 0.8, 0.5, 1, 1}};
     make_rows(&truth, 0, rows, 200);
     for (int i = 0; i < 6; i++)
         some[i] = rows[33 * i];
@@ -143,6 +143,29 @@ static void test_few(void) {
     curve_fit(&chip, some, 6, &c);
     ok(worst(&c, &truth, rows, 200) < before / 3,
        "six rows: within %.2f, %.2f without them", worst(&c, &truth, rows, 200), before);
+}
+
+/* The curve of a like device is held on to, that of an unlike one gives way. */
+static void test_prior(void) {
+    static struct curve_row rows[40], far[40];
+    struct curve truth = {.form = CURVE_PRODUCT,
+                          .p = {4, 0.1, 100, 10, 0.3, 0.2, 0.2, 0.02}};
+    struct curve like = {
+        .form = CURVE_PRODUCT, .p = {3, 0.8, 150, 30, 0.9, 0.4, 1, 1}, .within = 0.1};
+    struct curve c = like;
+    make_rows(&truth, 0, far, 40);
+    curve_fit(&chip, far, 40, &c);
+    ok(worst(&c, &truth, far, 40) < 0.15 && worst(&like, &truth, far, 40) > 1,
+       "a tenth of the peak, few units: within %.3f, %.2f before",
+       worst(&c, &truth, far, 40), worst(&like, &truth, far, 40));
+    truth = like;
+    truth.p[1] = 0.75;
+    make_rows(&truth, 0.05, rows, 40);
+    c = like;
+    curve_fit(&chip, rows, 3, &c);
+    ok(worst(&c, &truth, rows, 40) < 0.1,
+       "three rows of a like device, off by 5 %%, leave it as it is: %.3f",
+       worst(&c, &truth, rows, 40));
 }
 
 /* ---- files --------------------------------------------------------------------------- */
@@ -218,6 +241,7 @@ int main(void) {
     test_shapes();
     test_fit();
     test_few();
+    test_prior();
     test_files();
     test_shipped();
     return done_testing();

@@ -38,7 +38,7 @@ static int64_t workspace(const struct predict *p, int stage) {
 
 /* What another runtime needs beside the arena; 0: it is weft's. */
 static int64_t of_runtime(const struct predict *p, int stage) {
-    return p->runtime ? runtime_bytes(p->runtime, p->plan, &p->program->stages[stage]) : 0;
+    return p->runtime ? runtime_bytes(p->runtime, p->program, stage) : 0;
 }
 
 static json_t *memory_json(const struct predict *p, const struct stage_program *sp) {
@@ -216,6 +216,8 @@ json_t *predict_json(const struct predict *p) {
     if (p->provider)
         add_times(o, p);
     add_memory(o, p);
+    if (p->scenario)
+        set(o, "scenario", predict_scenario_json(p));
     set(o, "bound", bound);
     set(o, "stages", stages);
     return o;
@@ -334,4 +336,6 @@ void predict_text(const struct predict *p, FILE *f) {
     if (p->provider)
         print_times(p, f);
     print_memory(p, f);
+    if (p->scenario)
+        predict_scenario_text(p, f);
 }

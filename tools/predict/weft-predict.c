@@ -17,7 +17,8 @@
 #include <string.h>
 
 struct options {
-    const char *profile, *plan, *cluster, *device, *runtime, *trace, *trace_ranks, *output;
+    const char *profile, *plan, *cluster, *device, *runtime, *scenario, *trace,
+        *trace_ranks, *output;
     bool text, memory, datasheets, schedule;
 };
 
@@ -27,9 +28,11 @@ static int check_options(const struct options *o, struct err *err) {
                          o->trace_ranks);
     if (o->trace && !strcmp(o->trace, "-") && !strcmp(o->output, "-"))
         return err_usage(err, "--trace -: send the prediction elsewhere with -o");
-    if (o->memory && (o->trace || o->datasheets))
+    if (o->memory && (o->trace || o->datasheets || o->scenario))
         return err_usage(err, "--memory: needs no times, so no %s",
-                         o->trace ? "--trace" : "--datasheets");
+                         o->trace      ? "--trace"
+                         : o->scenario ? "--scenario"
+                                       : "--datasheets");
     return 0;
 }
 
@@ -45,6 +48,8 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
         {0, "runtime", OPT_STR, "NAME",
          "whose code runs the plan: weft (the default), megatron, ... or a file",
          &o->runtime},
+        {0, "scenario", OPT_STR, "FILE",
+         "what goes wrong: stragglers, slow links, failures", &o->scenario},
         {0, "datasheets", OPT_FLAG, NULL,
          "take what the profile lacks from the cluster's datasheets", &o->datasheets},
         {0, "memory", OPT_FLAG, NULL, "predict memory alone", &o->memory},
@@ -100,7 +105,7 @@ static int choose_provider(struct predict *p, const struct options *o, struct er
         provider_destroy(p->provider);
         p->provider = NULL;
     }
-    if (p->provider || o->profile || o->datasheets || o->trace || o->device)
+    if (p->provider || o->profile || o->datasheets || o->trace || o->device || o->scenario)
         return p->provider ? 0 : -1;
     note("weft-predict: memory alone: no profile, and %s", err->msg);
     *err = (struct err){0};
@@ -117,6 +122,16 @@ static int choose_runtime(struct predict *p, const struct options *o, struct err
     if (p->provider)
         p->provider = provider_runtime(p->runtime, p->provider);
     return 0;
+}
+
+/* Its goodput is worth nothing without times. */
+static int choose_scenario(struct predict *p, const struct options *o, struct err *err) {
+    if (!o->scenario)
+        return 0;
+    if (!p->provider)
+        return err_input(err, "--scenario: there are no times to go wrong");
+    p->scenario = scenario_read(o->scenario, err);
+    return p->scenario ? 0 : -1;
 }
 
 static void list_missing(const struct cost *c) {
@@ -151,6 +166,8 @@ static int simulate(struct predict *p, const struct options *o, struct err *err)
                       : simulate_program(p->program, &p->cost, NULL, &p->sim, err);
     note_verbose("weft-predict: %lld actions simulated in %.1f ms",
                  (long long)p->sim.actions, (now_s() - start) * 1e3);
+    if (rc == 0 && p->scenario)
+        rc = scenario_simulate(p->scenario, p->program, &p->cost, &p->steps, err);
     return rc;
 }
 
@@ -163,7 +180,7 @@ static int threads_of(const struct predict *p, const struct options *o) {
 
 static int predict(struct predict *p, const struct options *o, struct err *err) {
     if (choose_cluster(p, o, err) < 0 || choose_provider(p, o, err) < 0 ||
-        choose_runtime(p, o, err) < 0)
+        choose_runtime(p, o, err) < 0 || choose_scenario(p, o, err) < 0)
         return -1;
     p->program = program_compile(p->plan, err);
     if (!p->program || (p->runtime && runtime_check(p->runtime, p->program, err) < 0))
@@ -180,6 +197,7 @@ static void release(struct predict *p) {
     program_destroy(p->program);
     provider_destroy(p->provider);
     free(p->runtime);
+    free(p->scenario);
     plan_destroy(p->plan);
 }
 
