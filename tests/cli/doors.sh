@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plans to other trainers and back: launch lines that were published come back with the same flags, what
+# Plans to other trainers and back: launch lines like published ones come back with the same flags, what
 # a trainer cannot say is refused by op or stage. Prints TAP; the programs are in $WEFT_BIN.
 # Needs: jq
 set -u
@@ -25,7 +25,9 @@ flags() { # flags: words of stdin as lines "--name value", sorted
     xargs -n 1 | awk '/^--/ { if (f) print f; f = $0; next } { f = f " " $0 } END { print f }' | sort
 }
 
-# ---- lines that were published ----------------------------------------------------------------------
+# ---- lines like published ones ----------------------------------------------------------------------
+# Sizes and degrees are those of the table or script that each names, from memory rather than a copy;
+# where a table does not say the micro-batch, the type or what is recomputed, it was chosen here.
 # The flags of the plan must come back, no more and no fewer; those of the model must come back, beside
 # others that say what is a default.
 plan='^--(tensor-model-parallel|pipeline-model|context-parallel|cp-comm|expert-|sequence-parallel|micro-batch|global-batch|recompute|use-distributed|use-megatron|data-parallel|overlap|bf16|fp16|accumulate|grad-reduce|num-layers-per|num-virtual|decoder-|optimizer)'

@@ -86,7 +86,7 @@ else
     says 'NCCL +yes' 'NCCL is there'
     run CUDA_HOME="$dir/toolkit" O="$dir/t.o" "$dir/t.o/lib/cuda/cuda_dnn_none.o"
     is "$status $(nm "$dir/t.o/lib/cuda/cuda_dnn_none.o" | sed -n 's/.* T //p' | sort | paste -sd ' ')" \
-        "0 $(nm "$WEFT_BUILD"/lib/cuda/cuda_dnn{,_plan,_name}.o | sed -n 's/.* T //p' | grep -v dnn_config_named | sort | paste -sd ' ')" \
+        "0 $(sed -n 's/^[a-z].*[ *]\(dnn_[a-z_]*\)(.*/\1/p' "$WEFT_ROOT/lib/cuda/cuda_dnn.h" | sort | paste -sd ' ')" \
         'what stands in for it has the same functions'
     toolkit 'cudnn_graph*'
     says 'cuDNN +no:.*found: cuDNN 9.8' 'an old one is left out too'

@@ -326,7 +326,7 @@ jq .time_us out >rows.us
 run -p a.db --device a100 --cluster h100:4 --datasheets plan.json
 jq -e --slurpfile rows rows.us '.time_us == $rows[0]' out >err
 ok $? 'a profile that has all rows: the same with and without curves behind it'
-refuses 3 'there are: weft megatron torch-compile torch-eager' 'a runtime that is not shipped' -- \
+refuses 3 'there are: weft megatron megatron-core torch-compile torch-eager' 'a runtime that is not shipped' -- \
     --runtime megatorn "${h100[@]}" plan.json
 jq 'del(.ops.layernorm)' "$WEFT_ROOT/share/runtimes/megatron.json" >less.json
 refuses 3 'ops: does not know layernorm, which layer.0.ln1 needs' 'a runtime that lacks an op' -- \

@@ -87,7 +87,7 @@ is "$status $(jq -s 'map(.step)' -c out)" '0 [7,8]' '--resume goes on behind the
 run 1 -n 9 --resume ck one.json
 is "$status $(jq -s 'map(.step)' -c out)" '0 [9]' 'and under another number of ranks'
 jq '.set = "layers=2,hidden=48,heads=4,seq=8"' one.json >other.json
-refuses 1 3 'ck/step-00000008: .*a model gpt that differs' 'a plan for another model' -- --resume ck other.json
+refuses 1 3 'ck/step-00000008: .*another model gpt: the size of seq is 8, and 16 ' 'a plan for another model' -- --resume ck other.json
 echo '{"format":"weft-plan/1","model":"mlp:mnist","set":"hidden=16","batch":4,"stages":[{}]}' >mlp.json
 refuses 2 3 'the plan is for 1 rank,' 'more ranks than devices' -- mlp.json
 refuses 1 3 'ck/step-00000008: .*model gpt, expected mlp' 'or for another family' -- --resume ck mlp.json

@@ -226,7 +226,7 @@ refuses 4 'same.safetensors: exists already' 'a file that is there'
 ckpt export "${model[@]}" -o no/where ck
 refuses 4 'no/where' 'an output that cannot be written'
 ckpt export -m gpt:nano -o out2 ck
-refuses 3 'written by a model gpt that differs' 'sizes of another model'
+refuses 3 'written by another model gpt: the size of seq is 256, and 16 ' 'sizes of another model'
 ckpt export -m mlp -o out2 ck
 refuses 3 'written by model gpt, expected mlp' 'another model'
 ckpt export "${model[@]}" -o out2 nowhere

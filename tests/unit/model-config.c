@@ -23,8 +23,9 @@ static struct model *model_of_config(const char *text, struct err *err) {
     return m;
 }
 
-/* As published: what of config.json concerns the model, and the number of parameters that the
- * index of the model's safetensors has. */
+/* What of config.json concerns the model, and the number of parameters that the model's
+ * safetensors have. Both are written down from memory; that they agree to the last one
+ * is what checks either. */
 static const struct {
     const char *name;
     int64_t parameters;
