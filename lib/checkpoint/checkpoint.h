@@ -106,20 +106,20 @@ struct checkpoint_data {
 };
 
 struct checkpoint_info {
-    int64_t step;       /* training steps done */
-    int64_t skipped;    /* of them those that were not finite and changed nothing */
-    double loss_scale;  /* of fp16: a power of two from 1; 0 = none */
-    int64_t good_steps; /* since it changed, with finite gradients */
-    int64_t sample;     /* data position: index of the next training sample */
-    uint64_t seed;      /* of weights, dropout and data order */
-    uint64_t run;       /* identity of the run, not 0 */
-    const char *model;  /* name of the model: "gpt" */
-    const char
-        *ref; /* how plans name it: "gpt:1.3B"; NULL where it is none that is shipped */
+    int64_t step;        /* training steps done */
+    int64_t skipped;     /* of them those that were not finite and changed nothing */
+    double loss_scale;   /* of fp16: a power of two from 1; 0 = none */
+    int64_t good_steps;  /* since it changed, with finite gradients */
+    int64_t sample;      /* data position: index of the next training sample */
+    uint64_t seed;       /* of weights, dropout and data order */
+    uint64_t run;        /* identity of the run, not 0 */
+    const char *model;   /* name of the model: "gpt" */
+    const char *ref;     /* how plans name it: "gpt:1.3B"; NULL: it is not a shipped one */
     const char *set;     /* its overrides: "layers=4"; NULL: none */
     uint64_t model_hash; /* over all that fixes the tensors' shapes and meaning */
-    const char *facts; /* the same in words: the text of a JSON object of texts; or NULL */
-    int64_t batch;     /* samples of a step; 0 = not known */
+    const char
+        *facts;    /* what the hash is over, in words: a JSON object of texts; or NULL */
+    int64_t batch; /* samples of a step; 0 = not known */
     struct checkpoint_data data;
     struct checkpoint_settings settings;
 };

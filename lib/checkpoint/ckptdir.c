@@ -148,3 +148,27 @@ int ckpt_rename(const char *from, const char *to, struct err *err) {
     free(parent);
     return bad;
 }
+
+/* Removes a checkpoint in one step as far as readers see. */
+static int retire(const char *dir, int64_t step, struct err *err) {
+    char *whole = ckpt_dir_path(dir, CKPT_WHOLE, step);
+    char *temp = ckpt_dir_path(dir, CKPT_TEMP, step);
+    int bad = ckpt_rename(whole, temp, err) < 0 || ckpt_remove_dir(temp, err) < 0;
+    free(whole);
+    free(temp);
+    return bad ? -1 : 0;
+}
+
+int ckpt_keep_last(const char *dir, int64_t step, int64_t keep, struct err *err) {
+    struct ckpt_entries e;
+    if (keep <= 0)
+        return 0;
+    if (ckpt_scan(&e, dir, err) < 0)
+        return -1;
+    int bad = 0;
+    for (int64_t i = e.n - 1; !bad && i >= 0; i--)
+        if (e.p[i].state == CKPT_WHOLE && e.p[i].step <= step && --keep < 0)
+            bad = retire(dir, e.p[i].step, err);
+    arr_release(&e);
+    return bad;
+}

@@ -270,30 +270,6 @@ static int publish(const char *dir, int64_t step, const char *temp, struct err *
     return bad ? -1 : 0;
 }
 
-/* Removes a checkpoint in one step as far as readers see. */
-static int retire(const char *dir, int64_t step, struct err *err) {
-    char *whole = ckpt_dir_path(dir, CKPT_WHOLE, step);
-    char *temp = ckpt_dir_path(dir, CKPT_TEMP, step);
-    int bad = ckpt_rename(whole, temp, err) < 0 || ckpt_remove_dir(temp, err) < 0;
-    free(whole);
-    free(temp);
-    return bad ? -1 : 0;
-}
-
-static int keep_last(const char *dir, int64_t step, int64_t keep, struct err *err) {
-    struct ckpt_entries e;
-    if (keep <= 0)
-        return 0;
-    if (ckpt_scan(&e, dir, err) < 0)
-        return -1;
-    int bad = 0;
-    for (int64_t i = e.n - 1; !bad && i >= 0; i--)
-        if (e.p[i].state == CKPT_WHOLE && e.p[i].step <= step && --keep < 0)
-            bad = retire(dir, e.p[i].step, err);
-    arr_release(&e);
-    return bad;
-}
-
 int checkpoint_commit(const char *dir, const struct checkpoint_info *info,
                       char *const *reports, int64_t n, int64_t keep, struct err *err) {
     struct ckpt_index ix = {0};
@@ -303,5 +279,5 @@ int checkpoint_commit(const char *dir, const struct checkpoint_info *info,
               publish(dir, info->step, temp, err) < 0;
     free(temp);
     ckpt_index_release(&ix);
-    return bad ? -1 : keep_last(dir, info->step, keep, err);
+    return bad ? -1 : ckpt_keep_last(dir, info->step, keep, err);
 }

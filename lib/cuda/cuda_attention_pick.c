@@ -283,12 +283,6 @@ static int open_library(struct picker *p, struct err *err) {
     return p->missing && p->asked ? err_system(err, "%s", why.msg) : 0;
 }
 
-static bool is_captured(cudaStream_t stream) {
-    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    return cudaStreamIsCapturing(stream, &status) != cudaSuccess ||
-           status != cudaStreamCaptureStatusNone;
-}
-
 static int run(struct cuda_call *c, const struct attention_job *job, bool backward) {
     struct picker *p = picker_of(c->dev->attentions);
     if (!fits(c, job, backward))
@@ -297,7 +291,7 @@ static int run(struct cuda_call *c, const struct attention_job *job, bool backwa
     struct entry *e = find(p, &key);
     if (e)
         return run_settled(p, e, c, job);
-    if (is_captured(c->stream) || (!p->asked && !p->choices && !p->tunes))
+    if (cuda_is_captured(c->stream) || (!p->asked && !p->choices && !p->tunes))
         return 1;
     return open_library(p, c->err) < 0 ? -1 : pick(p, keep(p, &key), c, job);
 }

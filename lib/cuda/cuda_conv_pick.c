@@ -225,12 +225,6 @@ static int open_library(struct conv_picker *p, struct err *err) {
     return p->missing && p->asked ? err_system(err, "%s", why.msg) : 0;
 }
 
-static bool is_captured(cudaStream_t stream) {
-    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    return cudaStreamIsCapturing(stream, &status) != cudaSuccess ||
-           status != cudaStreamCaptureStatusNone;
-}
-
 /* Of windows that are as cuDNN counts them, and addresses as plans are promised. */
 static bool fits(const struct convolution *v) {
     const struct kernel_conv *s = &v->s;
@@ -247,7 +241,7 @@ static int run(struct cuda_call *c, const struct convolution *v) {
         return 1;
     if (e)
         return run_settled(p, e, c, v);
-    if (is_captured(c->stream))
+    if (cuda_is_captured(c->stream))
         return 1;
     if (open_library(p, c->err) < 0)
         return -1;

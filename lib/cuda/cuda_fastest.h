@@ -32,4 +32,11 @@ struct cuda_contest {
  * taken. */
 int cuda_fastest(const struct cuda_contest *t, int *best, double *us, struct err *err);
 
+/* Is the stream captured, so that nothing may be timed? */
+static inline bool cuda_is_captured(cudaStream_t stream) {
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing(stream, &status) != cudaSuccess ||
+           status != cudaStreamCaptureStatusNone;
+}
+
 #endif

@@ -100,25 +100,6 @@ static int publish(const char *temp, const char *dir, int64_t step, struct err *
     return rc;
 }
 
-static int keep_last(const char *dir, int64_t keep, struct err *err) {
-    struct ckpt_entries e;
-    if (ckpt_scan(&e, dir, err) < 0)
-        return -1;
-    int rc = 0;
-    for (int64_t i = e.n - 1; rc == 0 && i >= 0; i--) {
-        if (e.p[i].state != CKPT_WHOLE || --keep >= 0)
-            continue;
-        char *whole = ckpt_dir_path(dir, CKPT_WHOLE, e.p[i].step);
-        char *temp = ckpt_dir_path(dir, CKPT_TEMP, e.p[i].step);
-        if ((rc = ckpt_rename(whole, temp, err)) == 0)
-            rc = ckpt_remove_dir(temp, err);
-        free(whole);
-        free(temp);
-    }
-    arr_release(&e);
-    return rc;
-}
-
 static int copy_pinned(const char *pinned, const char *to, int64_t step, int64_t keep,
                        struct err *err) {
     struct checkpoint *ck;
@@ -133,8 +114,8 @@ static int copy_pinned(const char *pinned, const char *to, int64_t step, int64_t
         rc = publish(temp, to, step, err);
     if (rc < 0)
         copy_remove_tree(temp, NULL);
-    if (rc == 0 && keep > 0)
-        rc = keep_last(to, keep, err);
+    if (rc == 0)
+        rc = ckpt_keep_last(to, INT64_MAX, keep, err);
     free(temp);
     return rc;
 }
