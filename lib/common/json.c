@@ -148,12 +148,22 @@ static int wrong_type(const char *key, const char *want, const json_t *v, struct
                                      : json_type_name(v));
 }
 
+/* Reads a number without a fraction, however it is written: 80e9 bytes are as whole as
+ * 80000000000. Beyond 2^53 a real number no longer says which whole one is meant. */
+static bool read_whole(const json_t *v, int64_t *out) {
+    double x = json_is_real(v) ? json_real_value(v) : 0;
+    if (!json_is_number(v) || x != floor(x) || fabs(x) > 0x1p53)
+        return false;
+    *out = json_is_integer(v) ? json_integer_value(v) : (int64_t)x;
+    return true;
+}
+
 int json_int(const json_t *obj, const char *key, int64_t lo, int64_t hi, int64_t *out,
              struct err *err) {
     const json_t *v = json_object_get(obj, key);
-    if (!json_is_integer(v))
+    int64_t x;
+    if (!read_whole(v, &x))
         return wrong_type(key, "a whole number", v, err);
-    int64_t x = json_integer_value(v);
     if (x < lo || x > hi)
         return err_input(err, "%s: %lld is not in %lld..%lld", key, (long long)x,
                          (long long)lo, (long long)hi);

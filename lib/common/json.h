@@ -43,7 +43,8 @@ int json_keys(const json_t *obj, const char *allowed, struct err *err);
 /* Checks obj.format == want, such as "weft-plan/1". */
 int json_format(const json_t *obj, const char *want, struct err *err);
 
-/* Required members; *out is left alone on failure. Strings and nodes are borrowed. */
+/* Required members; *out is left alone on failure. Strings and nodes are borrowed. A whole number
+ * may be written with an exponent (80e9). */
 int json_int(const json_t *obj, const char *key, int64_t lo, int64_t hi, int64_t *out,
              struct err *err);
 int json_num(const json_t *obj, const char *key, double lo, double hi, double *out,

@@ -49,6 +49,13 @@ static void test_json(void) {
     ok(json_keys(v, "a bc", &err) < 0, "unknown keys are refused: %s", err.msg);
     ok(json_keys(v, "a b", &err) == 0, "known keys pass");
     json_decref(v);
+    v = json_parse("{\"memory\": 80e9, \"half\": 0.5, \"far\": 1e17}", 42, "t", &err);
+    ok(v && !json_int(v, "memory", 0, INT64_MAX, &i, &err) && i == 80000000000,
+       "80e9 is a whole number");
+    ok(json_int(v, "half", 0, 1, &i, &err) < 0, "0.5 is none: %s", err.msg);
+    ok(json_int(v, "far", 0, INT64_MAX, &i, &err) < 0,
+       "nor is what a real number holds inexactly: %s", err.msg);
+    json_decref(v);
     static const char twice[] =
         "{\"a\": 1, \"b\\\"\": {\"no\": 2,\n \"yes\": 3, \"yes\": 4}}";
     ok(!json_parse(twice, strlen(twice), "t", &err) &&
