@@ -398,6 +398,20 @@ static bool find_any(struct filler *f, struct bounds *b) {
     return found;
 }
 
+/* Where stages have few blocks, cuts inside blocks even out what whole blocks leave uneven. They are
+ * taken if the longest stage gets shorter by FINER: of t5:3B on 24 devices with 2.7 GB each, which a
+ * pipeline of 13 stages fills, the step takes 12.5 s instead of 13.8. With 0.03 it does not. */
+static void find_finer(struct filler *f, struct bounds *b) {
+    static const double FINER = 0.02;
+    f->fine = true;
+    if (!fits(f, b->high * (1 - FINER)))
+        return;
+    b->high = f->longest;
+    b->low = 0;
+    apply(f);
+    find_least(f, b);
+}
+
 bool search_balance(struct search *s, struct candidate *c) {
     struct filler f = {.ev = &s->eval, .c = c};
     struct bounds b = {0};
@@ -409,6 +423,8 @@ bool search_balance(struct search *s, struct candidate *c) {
     }
     if (found)
         find_least(&f, &b);
+    if (found && !f.fine)
+        find_finer(&f, &b);
     for (int k = 0; f.fars && k < c->n_stages; k++)
         long_lived_end(&f.fars[k]);
     free(f.fars);

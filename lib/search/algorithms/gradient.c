@@ -22,7 +22,8 @@
 
 enum {
     SHAPES = 12,
-    STARTS = 24,          /* descents, dealt out to the shapes in turn */
+    STARTS = 24,          /* descents, dealt out to the shapes in turn, */
+    FROM_STARTS = 2,      /* and of the shape of the plan that the search starts from */
     ROUNDED = 8,          /* results that become plans */
     POLISHED = 3,         /* of these; fewer if polishing has scored */
     MOST_SCORED = 250000, /* as many stages: the descent ended far from a good plan */
@@ -43,13 +44,14 @@ static bool same_shape(const struct candidate *a, const struct candidate *b) {
     return same;
 }
 
-/* Makes shapes of the best starts, each once; returns how many. */
+/* Makes shapes of the best starts, each once, and behind them that of the plan that the
+ * search starts from, if it has another one; returns how many there are of the starts. The
+ * plan takes no start's place, so that the portfolio finds what gradient finds alone. */
 static int find_shapes(struct search *s, struct gradient_shape **shapes) {
     int64_t all;
     struct option *starts = hops_starts(s, &all);
     int n = 0;
-    if (s->has_from && has_shape(&s->space, &s->from))
-        shapes[n++] = gradient_shape_make(&s->eval, &s->from);
+    bool apart = s->has_from && has_shape(&s->space, &s->from);
     for (int64_t i = 0; i < all && n < SHAPES && !budget_stopped(&s->budget); i++) {
         bool seen = !has_shape(&s->space, &starts[i].c);
         for (int j = 0; j < n; j++)
@@ -60,6 +62,9 @@ static int find_shapes(struct search *s, struct gradient_shape **shapes) {
     for (int64_t i = 0; i < all; i++)
         candidate_release(&starts[i].c);
     free(starts);
+    for (int j = 0; j < n; j++)
+        apart &= !same_shape(&s->from, &shapes[j]->c);
+    shapes[n] = apart ? gradient_shape_make(&s->eval, &s->from) : NULL;
     return n;
 }
 
@@ -101,15 +106,17 @@ static const struct gradient_shape *shape_of(struct gradient_shape *const *shape
  * at most ROUNDED options and returns how many. */
 static int descend(struct search *s, struct gradient_shape *const *shapes, int n_shapes,
                    struct option *out) {
-    const struct relax_problem *starts[STARTS];
+    const struct relax_problem *starts[STARTS + FROM_STARTS];
     struct relax_answer answers[ROUNDED];
     struct solve_limits limits = {.seed = space_problem_of(&s->space)->seed,
                                   .threads = space_problem_of(&s->space)->threads,
                                   .time_budget_s = budget_left_s(&s->budget) / 2};
-    int found = 0;
-    for (int i = 0; i < STARTS; i++)
-        starts[i] = &shapes[i % n_shapes]->relaxed;
-    int n = relax_race(starts, STARTS, &limits, answers, ROUNDED);
+    int found = 0, n_starts = 0;
+    for (int i = 0; i < STARTS && n_shapes; i++)
+        starts[n_starts++] = &shapes[i % n_shapes]->relaxed;
+    for (int i = 0; i < FROM_STARTS && shapes[n_shapes]; i++)
+        starts[n_starts++] = &shapes[n_shapes]->relaxed;
+    int n = n_starts ? relax_race(starts, n_starts, &limits, answers, ROUNDED) : 0;
     for (int i = 0; i < n; i++) {
         out[found].c = candidate_make(&s->space);
         if (!budget_stopped(&s->budget) &&
@@ -126,10 +133,10 @@ static int descend(struct search *s, struct gradient_shape *const *shapes, int n
  * is more. */
 int search_gradient(struct search *s, struct err *err) {
     (void)err;
-    struct gradient_shape *shapes[SHAPES];
+    struct gradient_shape *shapes[SHAPES + 1];
     struct option found[ROUNDED];
     int n_shapes = find_shapes(s, shapes);
-    int n = n_shapes ? descend(s, shapes, n_shapes, found) : 0;
+    int n = descend(s, shapes, n_shapes, found);
     qsort(found, (size_t)n, sizeof *found, option_by_score);
     int64_t before = s->budget.work;
     for (int i = 0; i < n; i++) {
@@ -138,7 +145,7 @@ int search_gradient(struct search *s, struct err *err) {
             hops_polish(s, &found[i], 1, true);
         candidate_release(&found[i].c);
     }
-    for (int i = 0; i < n_shapes; i++)
+    for (int i = 0; i <= n_shapes; i++)
         gradient_shape_free(shapes[i]);
     if (!budget_stopped(&s->budget))
         search_mark_complete(s, 0);

@@ -146,6 +146,8 @@ struct gradient_shape *gradient_shape_make(struct evaluate *ev, const struct can
 }
 
 void gradient_shape_free(struct gradient_shape *g) {
+    if (!g)
+        return;
     candidate_release(&g->c);
     arena_release(&g->arena);
     free(g);

@@ -175,7 +175,7 @@ static void hops_release(struct hops *hp, int deep) {
 /* Does it fit, and is it not much slower than the best? If the best does not fit
  * either, every candidate is worth a try. */
 static bool is_near(const struct option *o, const struct option *best, double near) {
-    return best->score.overflow ||
+    return best->score.overflow || isinf(near) ||
            (!o->score.overflow && o->score.time_us <= near * best->score.time_us);
 }
 
@@ -183,7 +183,19 @@ static bool is_near(const struct option *o, const struct option *best, double ne
 static bool is_worth(const struct hops *hp, const struct option *o,
                      const struct option *best) {
     bool few = hp->s->budget.work - hp->scored_before < FEW_SCORED;
-    return is_near(o, best, few ? NEAR_WHILE_FEW : NEAR);
+    return is_near(o, best, fmax(few ? NEAR_WHILE_FEW : NEAR, hp->gained));
+}
+
+/* Improves a candidate of this phase and notes by which factor it got faster, because
+ * slower ones may gain as much; any number, where it did not even fit before. */
+static void improve_in_phase(struct hops *hp, struct option *o, bool fine) {
+    bool fitted = !o->score.overflow;
+    double before_us = o->score.time_us;
+    improve(hp, o, fine);
+    if (!fitted)
+        hp->gained = INFINITY;
+    else if (!o->score.overflow)
+        hp->gained = fmax(hp->gained, before_us / o->score.time_us);
 }
 
 static void take_better(struct option *best, const struct option *o) {
@@ -276,10 +288,11 @@ static struct option *put_from_first(struct hops *hp, struct option *starts, int
 static int64_t improve_starts(struct hops *hp, struct option *starts, int64_t all) {
     int64_t n = 0;
     hp->scored_before = hp->s->budget.work;
+    hp->gained = 1;
     settle(hp, starts, all, false);
     sort_kinds(starts, all, MAX_STARTS);
     while (n < all && go_on(hp, n, MAX_STARTS) && is_worth(hp, &starts[n], &starts[0]))
-        improve(hp, &starts[n++], false);
+        improve_in_phase(hp, &starts[n++], false);
     return n;
 }
 
@@ -287,13 +300,14 @@ static int64_t improve_starts(struct hops *hp, struct option *starts, int64_t al
  * and anneals the best. */
 static void finish(struct hops *hp, struct option *o, int64_t n) {
     hp->scored_before = hp->s->budget.work;
+    hp->gained = 1;
     settle(hp, o, n, true);
     sort_kinds(o, n, FINALISTS);
     for (int64_t i = 0;
          i < n && i < FINALISTS && go_on(hp, i, FINALISTS) && is_worth(hp, &o[i], &o[0]);
          i++) {
         memo_clear(&hp->seen);
-        improve(hp, &o[i], true);
+        improve_in_phase(hp, &o[i], true);
     }
     settle(hp, o, n, true);
     sort_kinds(o, n, ANNEALED);

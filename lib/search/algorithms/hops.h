@@ -20,7 +20,8 @@ struct hops {
     struct score limit;                   /* only better plans are of interest */
     struct memo seen;                     /* hashes of visited plans */
     int64_t scored_before;                /* budget.work when the phase began */
-    int64_t most;                         /* the value of budget.work at which to give up */
+    double gained; /* the most by which a candidate of the phase got faster */
+    int64_t most;  /* the value of budget.work at which to give up */
     struct rng rng;
     int max_hops;
     /* The current primitive moves ops itself, so its plans are not balanced. */
