@@ -437,7 +437,7 @@ repro-solvers: all
 repro-search: all
 	@WEFT_DATA="$(WEFT_DATA)" scripts/repro-search.sh $(O)/bin
 
-repro-truth: $(addprefix $(O)/bin/,weft-plan weft-predict weft-profile-fit)
+repro-truth: $(addprefix $(O)/bin/,weft-plan weft-predict weft-profile-fit weft-profile-op)
 	@scripts/repro-truth.py $(O)/bin $(if $(WEFT_DATA),"$(WEFT_DATA)")
 repro-faults: all
 	@scripts/repro-faults.py $(O)/bin $(or $(N),20) $(or $(SEED),1)
