@@ -17,8 +17,7 @@ static int read_op(const char *name, const json_t *v, struct runtime *r, struct 
     if (code < 0)
         return err_input(err, "no instruction is called so");
     struct runtime_op *op = &r->ops[code];
-    op->known = true;
-    op->kernels = 1;
+    *op = (struct runtime_op){.known = true, .kernels = 1};
     if (json_keys(v, "kernels passes waits", err) < 0 ||
         json_opt_num(v, "kernels", 0, 1000, &op->kernels, err) < 0)
         return -1;
@@ -28,9 +27,11 @@ static int read_op(const char *name, const json_t *v, struct runtime *r, struct 
                : 0;
 }
 
-static int read_ops(const json_t *doc, struct runtime *r, struct err *err) {
+static int read_ops(const json_t *doc, bool like, struct runtime *r, struct err *err) {
     json_t *ops, *v;
     const char *name;
+    if (like && !json_object_get(doc, "ops"))
+        return 0;
     if (json_object_member(doc, "ops", &ops, err) < 0)
         return -1;
     json_object_foreach(ops, name, v) if (read_op(name, v, r, err) < 0) {
@@ -40,10 +41,10 @@ static int read_ops(const json_t *doc, struct runtime *r, struct err *err) {
     return 0;
 }
 
-/* One of two words. */
+/* One of two words; left out, it stays as it is. */
 static int read_word(const json_t *doc, const char *key, const char *no, const char *yes,
                      bool *out, struct err *err) {
-    const char *word = no;
+    const char *word = *out ? yes : no;
     if (json_opt_str(doc, key, &word, err) < 0)
         return -1;
     if (strcmp(word, no) && strcmp(word, yes))
@@ -62,16 +63,13 @@ static int read_fixed(const json_t *doc, struct runtime *r, struct err *err) {
     return 0;
 }
 
-static int read_runtime(const json_t *doc, struct runtime *r, struct err *err) {
+/* like: r holds another one, from which this differs in what the file says. */
+static int read_members(const json_t *doc, bool like, struct runtime *r, struct err *err) {
     const char *name = "", *about;
-    if (json_keys(doc,
-                  "$schema format name about host_us message_us collective_us step_us "
-                  "attention dropout recompute fixed_memory ops",
-                  err) < 0 ||
-        json_format(doc, "weft-runtime/1", err) < 0 ||
-        json_str(doc, "name", &name, err) < 0 ||
+    if (json_str(doc, "name", &name, err) < 0 ||
         json_opt_str(doc, "about", &about, err) < 0 ||
-        json_num(doc, "host_us", 0, 1e6, &r->host_us, err) < 0 ||
+        (like ? json_opt_num(doc, "host_us", 0, 1e6, &r->host_us, err)
+              : json_num(doc, "host_us", 0, 1e6, &r->host_us, err)) < 0 ||
         json_opt_num(doc, "message_us", 0, 1e6, &r->message_us, err) < 0 ||
         json_opt_num(doc, "collective_us", 0, 1e6, &r->collective_us, err) < 0 ||
         json_opt_num(doc, "step_us", 0, 1e9, &r->step_us, err) < 0 ||
@@ -81,7 +79,7 @@ static int read_runtime(const json_t *doc, struct runtime *r, struct err *err) {
         read_fixed(doc, r, err) < 0)
         return -1;
     snprintf(r->name, sizeof r->name, "%.63s", name);
-    return read_ops(doc, r, err);
+    return read_ops(doc, like, r, err);
 }
 
 static bool is_path(const char *ref) {
@@ -102,21 +100,42 @@ static int find(const char *ref, char *path, size_t n, struct err *err) {
                      ref, shipped);
 }
 
-struct runtime *runtime_read(const char *ref, struct err *err) {
+/* Each is read over the one that it is like, the farthest first. depth: how many stand before it. */
+static int read_over(const char *ref, int depth, struct runtime *r, struct err *err) {
+    enum { MOST = 4 };
     char path[PATH_MAX];
+    const char *like = NULL;
+    if (depth == MOST)
+        return err_input(err, "%.64s: more than %d runtimes that are like each other", ref,
+                         MOST);
     if (find(ref, path, sizeof path, err) < 0)
-        return NULL;
+        return -1;
     json_t *doc = json_read(path, err);
     if (!doc)
-        return NULL;
-    struct runtime *r = mem_alloc(sizeof *r);
+        return -1;
     int rc = json_is_object(doc)
-                 ? read_runtime(doc, r, err)
+                 ? 0
                  : err_input(err, "expected an object, got %s", json_type_name(doc));
-    json_decref(doc);
+    if (rc < 0 ||
+        json_keys(doc,
+                  "$schema format name about like host_us message_us collective_us step_us "
+                  "attention dropout recompute fixed_memory ops",
+                  err) < 0 ||
+        json_format(doc, "weft-runtime/1", err) < 0 ||
+        json_opt_str(doc, "like", &like, err) < 0)
+        rc = -1;
+    if (rc == 0 && like && read_over(like, depth + 1, r, err) < 0)
+        rc = err_prefix(err, "like");
     if (rc == 0)
+        rc = read_members(doc, like, r, err);
+    json_decref(doc);
+    return rc < 0 ? err_prefix(err, "%s", path) : 0;
+}
+
+struct runtime *runtime_read(const char *ref, struct err *err) {
+    struct runtime *r = mem_alloc(sizeof *r);
+    if (read_over(ref, 0, r, err) == 0)
         return r;
-    err_prefix(err, "%s", path);
     free(r);
     return NULL;
 }
