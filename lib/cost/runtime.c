@@ -140,49 +140,6 @@ struct runtime *runtime_read(const char *ref, struct err *err) {
     return NULL;
 }
 
-/* Weights of attention before and after dropout, and its mask. */
-static int64_t score_bytes(const struct instr *i) {
-    const struct attention_n *a = &i->n.attention;
-    return a->batch * a->heads * a->seq * a->kv_seq * (2 * dtype_size(i->dtype) + 1);
-}
-
-static bool recomputed(const struct stage *st, int op) {
-    for (int k = 0; k < st->n_ops; k++)
-        if (st->ops[k] == op)
-            return st->recompute[k];
-    return false;
-}
-
-/* What the runtime keeps of an instruction for the backward pass that weft does not. */
-static int64_t kept_bytes(const struct runtime *r, const struct instr *i) {
-    if (i->code == I_attention || i->code == I_attention_more)
-        return r->unfused_attention ? score_bytes(i) : 0;
-    return i->code == I_dropout && r->kept_masks ? i->n.dropout.elems : 0;
-}
-
-/* Of one stage: *kept grows, *passing is the most that one op needs while it is recomputed. */
-static void add_kept(const struct runtime *r, const struct plan *plan,
-                     const struct stage_program *sp, int64_t *kept, int64_t *passing) {
-    struct span forward = program_segment(sp, SEG_FORWARD);
-    for (int k = forward.first; k < forward.end; k++) {
-        const struct instr *i = &sp->instrs[k];
-        int64_t bytes = kept_bytes(r, i);
-        if (bytes && !recomputed(&plan->stages[sp->stage], i->op))
-            *kept += bytes * sp->in_flight;
-        else if (bytes > *passing)
-            *passing = bytes;
-    }
-}
-
-int64_t runtime_bytes(const struct runtime *r, const struct program *g, int stage) {
-    int group = g->plan->stages[stage].group;
-    int64_t kept = 0, passing = 0;
-    for (int k = 0; k < g->n_stages; k++)
-        if (g->plan->stages[k].group == group)
-            add_kept(r, g->plan, &g->stages[k], &kept, &passing);
-    return r->fixed_bytes + kept + passing;
-}
-
 int runtime_check(const struct runtime *r, const struct program *g, struct err *err) {
     for (int s = 0; s < g->n_stages; s++)
         for (int k = 0; k < g->stages[s].n_instrs; k++) {
