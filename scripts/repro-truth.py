@@ -200,10 +200,11 @@ def halves(database, work):
 
 
 def table(weft, database, like):
-    """instruction -> rows, median, what four of five keep to, in percent: of rows not fitted to."""
+    """instruction -> rows, median, what four of five keep to, in percent: of rows not fitted to, by the curve and
+    the rows of the other half beside it, as a profile answers."""
     out = {}
     for words in map(str.split, weft.run("profile-fit", ["-p", database, "--like", like, "--text"]).splitlines()[1:]):
-        out[words[0]] = (int(words[1]), float(words[2]), float(words[3]))
+        out[words[0]] = (int(words[1]), float(words[5]), float(words[6]))
     return out
 
 
