@@ -81,6 +81,12 @@ static struct verdict judge_done(const struct ending *e) {
     return v;
 }
 
+/* On SIGTERM mpirun kills its ranks, ends with status 1, and says nothing: somebody wanted that. */
+static bool was_told_to_end(const struct ending *e, int code) {
+    return code == 1 && e->begun && e->ranks_status < 0 && !strstr(e->said, "mpirun") &&
+           !strstr(e->said, "ORTE");
+}
+
 struct verdict cause_judge(const struct ending *e) {
     const int code = WIFEXITED(e->wait) ? WEXITSTATUS(e->wait) : -1;
     if (e->hung) {
@@ -97,6 +103,11 @@ struct verdict cause_judge(const struct ending *e) {
         return judge_host(e);
     if (code > 128 && code <= 128 + LAST_SIGNAL)
         return judge_signal(e, code - 128);
+    if (was_told_to_end(e, code)) {
+        struct verdict v = verdict(CAUSE_STOPPED);
+        snprintf(v.line, sizeof v.line, "mpirun was told to end");
+        return v;
+    }
     if (WIFSIGNALED(e->wait)) {
         struct verdict v = verdict(CAUSE_LAUNCHER);
         snprintf(v.line, sizeof v.line, "mpirun was killed by signal %d (%s)",

@@ -42,6 +42,7 @@ struct ending {
     bool hung;           /* the supervisor killed it, since nothing moved */
     bool asked;          /* the supervisor was asked to stop */
     int ranks_status;    /* the highest exit status that a rank chose; -1 = none did */
+    bool begun;          /* the ranks were at work */
     bool all_ended;      /* every rank ended by itself, with status 0 */
     bool steps_left;     /* fewer steps are done than were to be */
     const char *message; /* of the rank that chose it, or "" */

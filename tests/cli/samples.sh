@@ -22,7 +22,7 @@ import random
 random.seed(1)
 open("text", "w").write("".join(random.choice("abcdefgh ") for _ in range(44 * 16 + 1)))'
 steps=60
-command=("$bin/weft-keep" --plans one.json -- "$bin/weft-run" -q --threads 1 -n $steps --data text --validation 0
+command=("$bin/weft-keep" --plans one.json -- "$bin/weft-run" -q --threads 1 -n "$steps" --data text --validation 0
     --save ck --memory-every 1 --ledger ledger)
 
 begin() { # begin PLAN: the supervisor in $pid
@@ -59,7 +59,7 @@ is "$(jq -c --argjson n $steps 'map(.step) == [range(1; $n + 1)], map(.sample) =
     'true true' 'the ledger has all steps'
 is "$(jq -c 'map(.numbers) | add | [range(0; 440; 44) as $i | .[$i:$i + 44] | sort == [range(44)]] | [length, all]' steps.json)" \
     '[10,true]' 'each sample of each of ten epochs is used once'
-"$bin/weft-run" -q --threads 1 -n $steps --data text --validation 0 --ledger alone one.json >whole 2>err
+"$bin/weft-run" -q --threads 1 -n "$steps" --data text --validation 0 --ledger alone one.json >whole 2>err
 is "$(jq -c '.[].numbers' steps.json | cksum)" "$(jq -c .numbers alone | cksum)" \
     'in the order of one rank that nobody disturbed'
 jq -es --slurpfile whole whole 'all(. as $m | $whole[$m.step - 1].loss / $m.loss - 1 | fabs < 1e-5)' lines >/dev/null

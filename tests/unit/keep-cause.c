@@ -72,6 +72,16 @@ static const struct {
      CAUSE_HANG,
      true,
      "rank 2"},
+    {"SIGTERM to mpirun",
+     {.wait = 1 << 8, .ranks_status = -1, .begun = true, .said = ""},
+     CAUSE_STOPPED,
+     false,
+     "told to end"},
+    {"status 1 before the ranks are at work",
+     {.wait = 1 << 8, .ranks_status = -1, .said = ""},
+     CAUSE_LAUNCH,
+     true,
+     "status 1"},
 };
 
 static void try_causes(void) {

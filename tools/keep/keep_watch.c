@@ -304,21 +304,40 @@ static void heed_size(struct watch *w) {
     kill(w->pid, SIGUSR1);
 }
 
+/* In the copier: what cannot be copied now may be so next time. */
+static void copy(const struct keep *k) {
+    struct err why = {0};
+    bool failed = copy_newest(k->memory, k->save, 2, &why) < 0;
+    if (failed)
+        note("weft-keep: a checkpoint in memory was not copied to disk: %s; training goes "
+             "on",
+             why.msg);
+    _exit(failed);
+}
+
 /* The copy to disk is another process, which nobody waits for: watching goes on. */
 static void copy_if_due(struct watch *w) {
     const struct keep *k = w->k;
     if (w->copier > 0) {
-        if (waitpid(w->copier, NULL, WNOHANG) == 0)
+        int status = 0;
+        if (waitpid(w->copier, &status, WNOHANG) == 0)
             return;
         w->copier = 0;
         w->copied_s = now_s();
+        if (status)
+            journal_add(k->journal,
+                        &(struct event){.kind = EVENT_NOTE,
+                                        .attempt = k->attempt,
+                                        .step = w->last_step,
+                                        .text = "a checkpoint was not copied to disk"},
+                        NULL);
     }
     if (!k->memory || now_s() - w->copied_s < k->o.copy_every_s)
         return;
     w->copier = fork();
     if (w->copier == 0) {
         nice(10);
-        _exit(copy_newest(k->memory, k->save, 2, NULL) < 0);
+        copy(k);
     }
 }
 
@@ -372,6 +391,7 @@ static void read_ends(const struct watch *w, struct ending *e) {
         const struct beat *b = beats_at(w->beats, r);
         int status = (int)atomic_load(&b->status) - 1;
         e->all_ended &= status == 0;
+        e->begun |= atomic_load(&b->phase) >= BEAT_FIRST;
         if (status > e->ranks_status) {
             e->ranks_status = status;
             e->message = b->message;

@@ -522,6 +522,8 @@ static int run(struct loop *l, const struct program *g, struct err *err) {
     if (rc == 0) {
         interrupt_catch();
         signal(SIGPIPE, SIG_IGN);
+        signal(SIGXFSZ,
+               SIG_IGN); /* a file that may not grow is an error as a full disk is */
         l->x = exec_create(g, l->comm, l->in.data, &e, err);
         rc = exec_agree(l->comm, l->x ? 0 : -1, err);
     }
