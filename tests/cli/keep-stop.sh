@@ -48,17 +48,16 @@ gone() { # gone PIDS: no process of them is left
 for what in 'TERM rank' 'USR1 mpirun' 'TERM mpirun' 'TERM all'; do
     begin "ck-${what// /-}"
     further 4
-    all="$pid $(mpirun_of) $(ranks_of)"
+    mapfile -t every < <(echo "$pid"; mpirun_of; ranks_of)
     case $what in
     *rank) kill -TERM "$(ranks_of | tail -n 1)" ;;
     *mpirun) kill -"${what% *}" "$(mpirun_of)" ;;
-    # shellcheck disable=SC2086
-    *all) kill -TERM $all ;;
+    *all) kill -TERM "${every[@]}" ;;
     esac
     finish
     status=$?
     lost=$(($(last_done) - $(last_saved "ck-${what// /-}")))
-    [ $status -eq 5 ] && [ "$lost" -le 1 ] && gone "$all"
+    [ $status -eq 5 ] && [ "$lost" -le 1 ] && gone "${every[*]}"
     ok $? "$what: status $status, $lost steps lost, no process is left"
 done
 begin twice
