@@ -115,9 +115,11 @@ def strike(run, what, rng):
     if what == "resuming":  # so something must have died first
         for pid in run.victims("rank")[:1]:
             os.kill(pid, signal.SIGKILL)
-        time.sleep(rng.uniform(0.3, 0.9))
+        time.sleep(rng.uniform(0.2, 0.7))
+    until = time.monotonic() + 1
     while not run.over():
-        pids = run.victims(what)
+        # An attempt that was faster than this has no rank in that phase any more.
+        pids = run.victims(what if time.monotonic() < until or what not in PHASES else "rank")
         if pids:
             break
         time.sleep(0.0005 if what in PHASES else 0.005)

@@ -87,6 +87,14 @@ static bool was_told_to_end(const struct ending *e, int code) {
            !strstr(e->said, "ORTE");
 }
 
+/* A GPU's error shows as whatever it did to a rank: that the driver told of one says more. */
+static struct verdict judge_gpu(const struct ending *e) {
+    struct verdict v = verdict(CAUSE_GPU);
+    snprintf(v.line, sizeof v.line, "%.300s%s%.150s", e->gpu, *e->message ? ": " : "",
+             e->message);
+    return v;
+}
+
 struct verdict cause_judge(const struct ending *e) {
     const int code = WIFEXITED(e->wait) ? WEXITSTATUS(e->wait) : -1;
     if (e->hung) {
@@ -97,6 +105,8 @@ struct verdict cause_judge(const struct ending *e) {
     }
     if (code == 0 && e->all_ended)
         return judge_done(e);
+    if (e->gpu && *e->gpu && (e->ranks_status < 0 || e->ranks_status == EXIT_SYSTEM))
+        return judge_gpu(e);
     if (e->ranks_status > 0)
         return judge_status(e);
     if (code == LOST_DAEMON || strstr(e->said, "has lost communication"))

@@ -23,6 +23,7 @@
     X(HOST, "host", true, "a host was lost")                                               \
     X(LAUNCH, "launch", true, "mpirun could not start the ranks")                          \
     X(OOM, "oom", true, "the kernel killed a rank, since memory was full")                 \
+    X(GPU, "gpu", true, "the driver told of a GPU's error (Xid, ECC)")                     \
     X(SYSTEM, "system", true, "a rank ended with status 4")                                \
     X(DISK, "disk", false, "the disk is full")                                             \
     X(MEMORY, "memory", false, "the plan needs more memory than there is")                 \
@@ -48,6 +49,7 @@ struct ending {
     const char *message; /* of the rank that chose it, or "" */
     const char *said;    /* the end of standard error */
     int64_t oom_kills;   /* of this host's group of processes, since the start */
+    const char *gpu;     /* what the driver said of this host's GPUs; NULL or "" */
     const char *stuck;   /* of a hang: which rank, and how; or "" */
 };
 

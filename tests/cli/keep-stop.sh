@@ -37,6 +37,9 @@ mpirun_of() { pgrep -P "$pid" mpirun; }
 ranks_of() { pgrep -P "$(mpirun_of)"; }
 last_saved() { find "$1" -name 'step-*' | sed 's/.*step-0*//' | sort -n | tail -1; }
 last_done() { jq -s 'map(.step) | max' lines; }
+note_folder() { # in shared memory, as the ranks are told
+    tr '\0' '\n' <"/proc/$(ranks_of | head -n 1)/environ" | sed -n 's|^WEFT_BEATS=\(.*\)/beats$|\1|p' >>folders
+}
 gone() { # gone PIDS: no process of them is left
     local p
     for p in $1; do
@@ -48,6 +51,7 @@ gone() { # gone PIDS: no process of them is left
 for what in 'TERM rank' 'USR1 mpirun' 'TERM mpirun' 'TERM all'; do
     begin "ck-${what// /-}"
     further 4
+    note_folder
     mapfile -t every < <(echo "$pid"; mpirun_of; ranks_of)
     case $what in
     *rank) kill -TERM "$(ranks_of | tail -n 1)" ;;
@@ -62,6 +66,7 @@ for what in 'TERM rank' 'USR1 mpirun' 'TERM mpirun' 'TERM all'; do
 done
 begin twice
 further 4
+note_folder
 all="$pid $(mpirun_of) $(ranks_of)"
 kill -INT $pid
 sleep 0.05
@@ -72,6 +77,7 @@ status=$?
 ok $? "two signals: status $status, saved step $(last_saved twice) of $(last_done)"
 begin ck-TERM-all
 further 2
+note_folder
 is "$(($(jq -s '.[0].step' lines) <= 1))" 0 'the same command line goes on'
 kill -TERM $pid
 finish
@@ -114,7 +120,23 @@ END
 else
     skip 'a full disk' 'no user namespaces'
 fi
-is "$(find /dev/shm -maxdepth 1 -newer two.json -name 'weft-keep-*' -user "$(id -u)")" '' 'nothing stays in shared memory'
+# ---- memory that is full --------------------------------------------------------------------------------
+group=/sys/fs/cgroup/memory/weft-test-$$ limit=memory.limit_in_bytes
+[ -d /sys/fs/cgroup/memory ] || group=/sys/fs/cgroup/weft-test-$$ limit=memory.max
+if mkdir "$group" 2>/dev/null && echo 150M >"$group/$limit" 2>/dev/null; then
+    jq '.stages = [{}] | .set = "layers=8,hidden=512,heads=4,seq=16"' two.json >large.json
+    # shellcheck disable=SC2016
+    group=$group bash -c 'echo $$ >"$group/cgroup.procs"; exec "$@"' - \
+        "$bin/weft-keep" --attempts 1 -- "${run[@]}" --save large large.json >out 2>err
+    is "$? $(grep -c 'error: 1 attempts.*signal 9 (Killed), since memory was full' err)" '4 1' \
+        "the kernel's kill for memory is told from others"
+    rmdir "$group"
+else
+    rmdir "$group" 2>/dev/null
+    skip 'memory that is full' 'no control group can be made'
+fi
+is "$(while read -r folder; do ls -d "$folder" 2>/dev/null; done <folders | wc -l) of $(wc -l <folders)" '0 of 6' \
+    'nothing stays in shared memory'
 
 echo "1..$n"
 [ "$failed" -eq 0 ]

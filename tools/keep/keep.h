@@ -6,6 +6,7 @@
 #include "common/mem.h"
 #include "keep/beat.h"
 #include "keep/cause.h"
+#include "keep/gpuwatch.h"
 #include "keep/journal.h"
 
 #include <stdbool.h>
@@ -45,6 +46,7 @@ struct keep {
     ARR(struct host) hosts;      /* one without a name: this machine */
     ARR(struct plan_file) plans; /* the first is that of the command */
     struct journal *journal;
+    struct gpu_watch *gpus; /* of this host; NULL where none can be watched */
     int lock;
     int64_t attempt, wanted; /* ranks */
     int64_t size_row;        /* the last row that asked for a size */
@@ -96,6 +98,12 @@ int keep_watch(struct keep *k, const struct plan_file *plan, struct outcome *out
                struct err *err);
 /* Kills all that is left of an attempt, and waits until it is gone. */
 void keep_kill_ranks(struct beats *b);
+
+/* ---- keep_memory.c ------------------------------------------------------------------------- */
+
+/* Processes that the kernel has killed for memory in this one's group (cgroups of both versions); 0 where it
+ * does not say. */
+int64_t keep_oom_kills(void);
 
 /* ---- keep_signals.c ------------------------------------------------------------------------ */
 

@@ -361,27 +361,6 @@ static void look(struct watch *w) {
 
 /* ---- its end ------------------------------------------------------------------------------- */
 
-/* Processes that the kernel killed for memory in this group (cgroup v2; 0 where it
- * does not say). */
-static int64_t oom_kills(void) {
-    char line[4200], path[4200] = "";
-    long long n = 0;
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    while (f && fgets(line, sizeof line, f))
-        if (!strncmp(line, "0::", 3))
-            snprintf(path, sizeof path, "/sys/fs/cgroup%.*s/memory.events",
-                     (int)strcspn(line + 3, "\n"), line + 3);
-    if (f)
-        fclose(f);
-    f = *path ? fopen(path, "re") : NULL;
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "oom_kill %lld", &n) == 1)
-            break;
-    if (f)
-        fclose(f);
-    return n;
-}
-
 /* An error that all ranks share is told by rank 0; one that is a rank's own, by that
  * rank. */
 static void read_ends(const struct watch *w, struct ending *e) {
@@ -425,13 +404,17 @@ static void finish(struct watch *w, struct outcome *o) {
     keep_kill_ranks(w->beats);
     if (w->copier > 0)
         waitpid(w->copier, NULL, 0);
+    char gpu[256];
     struct ending e = {.wait = w->wait,
+                       .gpu = gpu,
                        .hung = w->hung,
                        .asked = w->asked,
                        .said = w->tail,
                        .message = "",
                        .stuck = w->stuck,
-                       .oom_kills = oom_kills() - w->oom_before};
+                       .oom_kills = keep_oom_kills() - w->oom_before};
+    if (gpu_watch_poll(w->k->gpus, gpu, sizeof gpu))
+        note("weft-keep: %s", gpu);
     read_ends(w, &e);
     measure(w, o);
     e.steps_left = o->step < o->target;
@@ -445,7 +428,7 @@ static void finish(struct watch *w, struct outcome *o) {
 
 int keep_watch(struct keep *k, const struct plan_file *plan, struct outcome *out,
                struct err *err) {
-    struct watch w = {.k = k, .copied_s = now_s(), .oom_before = oom_kills()};
+    struct watch w = {.k = k, .copied_s = now_s(), .oom_before = keep_oom_kills()};
     *out = (struct outcome){0};
     if (!(w.beats = beats_create(k->beats, (int)plan->ranks, err)))
         return -1;

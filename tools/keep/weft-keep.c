@@ -180,6 +180,7 @@ static int prepare(struct err *err) {
     if (keep_read_hosts(&k, err) < 0 || keep_probe_hosts(&k, true, err) < 0 ||
         keep_read_plans(&k, err) < 0)
         return -1;
+    k.gpus = gpu_watch_create(NULL);
     k.wanted = k.o.ranks ? k.o.ranks : keep_slots(&k);
     if (!keep_choose_plan(&k, k.wanted < keep_slots(&k) ? k.wanted : keep_slots(&k), err))
         return -1;
@@ -372,5 +373,6 @@ int main(int argc, char **argv) {
         err_usage(&err, "expected -- before the command, got \"%.60s\"", argv[0]);
     int status = n == 0 ? run(&err) : -1;
     journal_close(k.journal);
+    gpu_watch_destroy(k.gpus);
     return err.status ? err_report(&err, tool.name) : status;
 }
