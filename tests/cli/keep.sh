@@ -15,7 +15,7 @@ cat >two.json <<'END'
  "batch": 8, "stages": [{"mesh": "dp:2", "layout": {"dp": "batch"}, "zero": 1}]}
 END
 jq '.stages = [{}]' two.json >one.json
-steps=70
+steps=150
 command=("$bin/weft-keep" --hang 1s -- "$bin/weft-run" -q --threads 1 -n "$steps" --save ck --memory-every 1)
 
 keep() { # keep ARGS...: leaves $status, out, err
@@ -36,7 +36,7 @@ begin() { # begin PLAN: the supervisor in $pid
 mpirun_of() { pgrep -P "$pid" mpirun; }
 rank_of() { pgrep -P "$(mpirun_of)" | head -n 1; }
 await() { # await LINES: of metrics
-    local tries=3000
+    local tries=900
     while [ "$(wc -l <lines)" -lt "$1" ] && [ $((tries--)) -gt 0 ]; do
         sleep 0.02
     done
@@ -94,6 +94,22 @@ is "$(jq -s 'map(.step) | length - (unique | length)' lines)" 0 'and still no st
 jq -es --slurpfile whole whole 'all(. as $m | $whole[$m.step - 1].loss / $m.loss - 1 | fabs < 1e-5)' lines >/dev/null
 ok $? 'with the same losses'
 
+# ---- plans that nobody has prepared --------------------------------------------------------------
+rm -r ck
+: >lines
+command=("$bin/weft-keep" "${command[@]:3}")
+begin two.json
+further 5 && "$bin/weft-keep" --size 3 -C ck
+further 8 && "$bin/weft-keep" --size 1 -C ck
+wait $pid
+is "$?" 0 'asked for three ranks and for one, without plans for so many'
+is "$(jq -c '[.provenance.tool[:11], .batch, .set]' ck/plan-3.json)" \
+    "$(jq -c '["weft-search", .batch, (.set | split(",") | sort | join(","))]' two.json)" \
+    'weft-search has made one of the same model and batch'
+is "$(jq -s 'map(.step) | length - (unique | length)' lines)" 0 'no step is done twice'
+jq -es --slurpfile whole whole 'all(. as $m | $whole[$m.step - 1].loss / $m.loss - 1 | fabs < 1e-5)' lines >/dev/null
+ok $? 'and losses are the same'
+
 # Another host, as far as one machine can have it: by a program in place of ssh.
 cat >agent <<'END'
 #!/bin/sh
@@ -115,7 +131,7 @@ refuses 2 'weft-run:.*--resume' 'always the same step' -- "${run[@]}" --save new
 refuses 3 'gone.json: No such' 'no plan' -- "${run[@]}" --save new gone.json
 refuses 3 'missing: No such' 'no data' -- "${run[@]}" --save new --data missing one.json
 refuses 2 '--lr' 'a wrong option' -- "${run[@]}" --save new --lr -1 one.json
-refuses 1 'there is room for 1 rank' 'no plan for so few' -n 1 -- "${run[@]}" --save new two.json
+refuses 1 'there is room for 1 rank' 'no plan for so few' --no-search -n 1 -- "${run[@]}" --save new two.json
 refuses 4 'host nowhere does not answer: away' 'a host that does not answer' -H nowhere:2 -- "${run[@]}" --save new two.json
 refuses 3 'host older has weft-run (weft) 0.0.9, this one' 'a host with another weft' -H older:2 -- "${run[@]}" --save new two.json
 keep -- "${run[@]}" --save dead --lr 1e30 --clip 0 one.json

@@ -22,7 +22,7 @@ struct keep_options {
     double copy_every_s;
     int64_t attempts; /* without a finished step, that end it */
     int64_t size;     /* > 0: ask the supervisor of the folder for so many ranks */
-    bool report, disk_only;
+    bool report, disk_only, no_search;
 };
 
 struct host {
@@ -35,6 +35,8 @@ struct host {
 struct plan_file {
     const char *path;
     int64_t ranks;
+    int64_t
+        made_for; /* ranks that there was room for when weft-search made it; 0 = it was given */
 };
 
 struct keep {
@@ -79,14 +81,23 @@ bool keep_one_machine(const struct keep *k);
 
 /* Asks weft-run how many ranks each plan has. */
 int keep_read_plans(struct keep *k, struct err *err);
-/* The plan for as many of these ranks as possible; NULL with a message. */
-const struct plan_file *keep_choose_plan(const struct keep *k, int64_t ranks,
-                                         struct err *err);
+int keep_add_plan(struct keep *k, const char *path, int64_t made_for, struct err *err);
+/* The plan for this room, but for no more ranks than are wanted: the file for so many, else one that is made
+ * now, else that for as many as possible. NULL with a message. */
+const struct plan_file *keep_choose_plan(struct keep *k, int64_t ranks, struct err *err);
 /* Runs a program and reads what it prints first; its exit status, or -1. */
 int keep_ask(const char *const *argv, double seconds, char *out, size_t n);
 
+/* ---- keep_search.c ------------------------------------------------------------------------- */
+
+/* Has weft-search make a plan for so many ranks at most, within two seconds, and adds it. Returns 0, or -1 with
+ * what it said. */
+int keep_make_plan(struct keep *k, int64_t ranks, struct err *err);
+
 /* ---- keep_start.c -------------------------------------------------------------------------- */
 
+/* The value of an option of weft-run's in the command; NULL = it is not given. Borrowed. */
+const char *keep_option(const struct keep *k, const char *option);
 /* One mpirun, as the leader of a group of processes; dies with the supervisor. */
 pid_t keep_start(struct keep *k, const struct plan_file *plan, int out[2], struct err *err);
 

@@ -21,6 +21,7 @@ enum {
     TAIL = 8192, /* of what mpirun said */
     HANG_STEPS = 5,
 };
+#define SIZE_S 0.2  /* how often the journal is asked for another size */
 #define REAP_S 0.25 /* what mpirun gets to say how a rank died */
 
 struct watch {
@@ -58,6 +59,12 @@ static void pass_on(int fd, const char *p, size_t n) {
     }
 }
 
+/* It says of each signal that it passes it on. */
+static bool is_chatter(const char *p, size_t n) {
+    static const char words[] = "mpirun: Forwarding signal";
+    return n > sizeof words && !strncmp(p, words, sizeof words - 1);
+}
+
 /* mpirun's essays stand between lines of dashes: they are kept for the verdict, and
  * not shown. */
 static void show_lines(struct watch *w, const char *p, size_t n) {
@@ -67,7 +74,7 @@ static void show_lines(struct watch *w, const char *p, size_t n) {
         const bool dashes = line > 20 && !strncmp(p, "--------------------", 20);
         if (dashes)
             w->in_block = !w->in_block;
-        else if (!w->in_block)
+        else if (!w->in_block && !is_chatter(p, line))
             pass_on(STDERR_FILENO, p, line);
         p += line;
         n -= line;
@@ -287,15 +294,16 @@ static void heed_signals(struct watch *w) {
 static void heed_size(struct watch *w) {
     struct keep *k = w->k;
     int64_t ranks = 0;
-    if (now_s() - w->size_s < 1 || w->resized || w->asked || !can_stop(w))
+    if (now_s() - w->size_s < SIZE_S || w->resized || w->asked || !can_stop(w))
         return;
     w->size_s = now_s();
     if (journal_size(k->journal, &k->size_row, &ranks, NULL) < 0 || ranks <= 0)
         return;
     for (int64_t i = 0; i < k->hosts.n; i++)
         k->hosts.p[i].out = false, k->hosts.p[i].failures = 0;
-    const struct plan_file *p = keep_choose_plan(k, ranks, NULL);
     k->wanted = ranks;
+    int64_t slots = keep_slots(k);
+    const struct plan_file *p = keep_choose_plan(k, slots, NULL);
     if (!p || p->ranks == beats_ranks(w->beats))
         return;
     note("weft-keep: going on with %lld ranks in place of %d", (long long)p->ranks,

@@ -39,6 +39,7 @@ static const struct opt options[] = {
     {0, "attempts", OPT_INT, "N", "attempts in a row without a step that end it (5)",
      &k.o.attempts},
     {0, "copy-every", OPT_TIME, "TIME", "from memory to disk (1m)", &k.o.copy_every_s},
+    {0, "no-search", OPT_FLAG, NULL, "no plans but those that are given", &k.o.no_search},
     {0, "disk-only", OPT_FLAG, NULL, "no checkpoints in memory", &k.o.disk_only},
     {0, "size", OPT_INT, "N", "tell the supervisor of --folder to go on with N ranks",
      &k.o.size},
@@ -52,25 +53,12 @@ static const struct opt_tool tool = {
 
 /* ---- before the first attempt -------------------------------------------------------------- */
 
-static const char *option_value(const char *option) {
-    const size_t n = strlen(option);
-    for (int i = 1; i < k.n_command - 1; i++) {
-        if (strncmp(k.command[i], option, n) != 0)
-            continue;
-        if (k.command[i][n] == '=')
-            return k.command[i] + n + 1;
-        if (!k.command[i][n] && i + 1 < k.n_command - 1)
-            return k.command[i + 1];
-    }
-    return NULL;
-}
-
 static int check_command(struct err *err) {
     if (k.n_command < 2)
         return err_usage(err, "expected -- and the command of weft-run behind it");
-    if (!(k.save = option_value("--save")) || !*k.save)
+    if (!(k.save = keep_option(&k, "--save")) || !*k.save)
         return err_usage(err, "weft-run: expected --save DIR: without it nothing is kept");
-    if (option_value("--resume"))
+    if (keep_option(&k, "--resume"))
         return err_usage(err, "weft-run: --resume would begin there every time; weft-keep "
                               "goes on from the newest checkpoint in --save");
     if (k.command[k.n_command - 1][0] == '-')
@@ -181,13 +169,11 @@ static int prepare(struct err *err) {
         keep_read_plans(&k, err) < 0)
         return -1;
     k.gpus = gpu_watch_create(NULL);
-    k.wanted = k.o.ranks ? k.o.ranks : keep_slots(&k);
-    if (!keep_choose_plan(&k, k.wanted < keep_slots(&k) ? k.wanted : keep_slots(&k), err))
-        return -1;
+    k.wanted = k.o.ranks ? k.o.ranks : k.plans.p[0].ranks;
     if (ckpt_make_dirs(k.o.folder, err) < 0 || lock_folder(err) < 0 ||
         make_memory(err) < 0 || open_journal(err) < 0 || check_run(err) < 0)
         return -1;
-    return take_up(err);
+    return keep_choose_plan(&k, keep_slots(&k), err) ? take_up(err) : -1;
 }
 
 /* ---- one attempt after the other ----------------------------------------------------------- */
@@ -209,9 +195,8 @@ static int record_end(const struct outcome *o, struct err *err) {
 }
 
 static int start_attempt(const struct plan_file **plan, struct err *err) {
-    int64_t slots = keep_slots(&k);
     char text[512], *hosts = keep_host_list(&k);
-    if (!(*plan = keep_choose_plan(&k, k.wanted < slots ? k.wanted : slots, err))) {
+    if (!(*plan = keep_choose_plan(&k, keep_slots(&k), err))) {
         free(hosts);
         return -1;
     }

@@ -33,8 +33,9 @@ struct run_options {
     const char *device;       /* "cpu" or "cuda"; NULL = what the plan is for */
     const char *profile;      /* NULL, or where algorithms of products are known */
     bool deterministic, tf32; /* of GPUs */
-    bool timing, dry_run;
-    struct beat *beat; /* for a supervisor; or NULL */
+    bool timing;
+    const char *dry_run; /* NULL; "" = a text for people, or "json" */
+    struct beat *beat;   /* for a supervisor; or NULL */
     const char
         *explain; /* NULL; "" = the program, else the pass behind which it is printed */
 };
