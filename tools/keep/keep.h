@@ -18,7 +18,8 @@ struct keep_options {
     char *hosts;   /* "a:4,b:4", or NULL: this machine */
     char *plans;   /* "three.json,two.json": for fewer ranks; or NULL */
     const char *folder;
-    double hang_s; /* the least silence that is a hang */
+    double retry_s; /* between questions to a host that is left out, at first */
+    double hang_s;  /* the least silence that is a hang */
     double copy_every_s;
     int64_t attempts; /* without a finished step, that end it */
     int64_t size;     /* > 0: ask the supervisor of the folder for so many ranks */
@@ -30,6 +31,7 @@ struct host {
     int64_t slots;
     int failures;
     bool out;
+    double ask_s, wait_s; /* of one that is out: when it is asked again; how long between */
 };
 
 struct plan_file {
@@ -47,6 +49,8 @@ struct keep {
     char *shm, *beats, *memory;  /* memory is NULL where checkpoints go to disk alone */
     ARR(struct host) hosts;      /* one without a name: this machine */
     ARR(struct plan_file) plans; /* the first is that of the command */
+    pid_t asker;                 /* asks a host that is out; 0 = none does */
+    int64_t asked;               /* which */
     struct journal *journal;
     struct gpu_watch *gpus; /* of this host; NULL where none can be watched */
     int lock;
@@ -70,6 +74,9 @@ struct outcome {
 int keep_read_hosts(struct keep *k, struct err *err);
 /* Do they answer, with this version of weft? Those that do not are left out of `left`. */
 int keep_probe_hosts(struct keep *k, bool must, struct err *err);
+/* Asks hosts that are left out whether they answer again, one at a time and behind the watch's back; one that does
+ * is in again. Returns whether one is. To be called often. */
+bool keep_hosts_back(struct keep *k);
 void keep_host_failed(struct keep *k, const char *name);
 int64_t keep_slots(const struct keep *k);
 /* "a:4,b:4" of those that are in, or NULL for this machine; fresh. */

@@ -291,6 +291,17 @@ static void heed_signals(struct watch *w) {
     }
 }
 
+/* With what there is room for, and a plan. */
+static void go_on_with(struct watch *w) {
+    const struct plan_file *p = keep_choose_plan(w->k, keep_slots(w->k), NULL);
+    if (!p || p->ranks == beats_ranks(w->beats))
+        return;
+    note("weft-keep: going on with %lld ranks in place of %d", (long long)p->ranks,
+         beats_ranks(w->beats));
+    w->resized = true;
+    kill(w->pid, SIGUSR1);
+}
+
 static void heed_size(struct watch *w) {
     struct keep *k = w->k;
     int64_t ranks = 0;
@@ -302,14 +313,13 @@ static void heed_size(struct watch *w) {
     for (int64_t i = 0; i < k->hosts.n; i++)
         k->hosts.p[i].out = false, k->hosts.p[i].failures = 0;
     k->wanted = ranks;
-    int64_t slots = keep_slots(k);
-    const struct plan_file *p = keep_choose_plan(k, slots, NULL);
-    if (!p || p->ranks == beats_ranks(w->beats))
-        return;
-    note("weft-keep: going on with %lld ranks in place of %d", (long long)p->ranks,
-         beats_ranks(w->beats));
-    w->resized = true;
-    kill(w->pid, SIGUSR1);
+    go_on_with(w);
+}
+
+/* The next attempt takes a host in that answers again; where it brings no more ranks nothing is interrupted. */
+static void heed_hosts(struct watch *w) {
+    if (!w->resized && !w->asked && can_stop(w) && keep_hosts_back(w->k))
+        go_on_with(w);
 }
 
 /* In the copier: what cannot be copied now may be so next time. */
@@ -353,6 +363,7 @@ static void look(struct watch *w) {
     note_steps(w);
     heed_signals(w);
     heed_size(w);
+    heed_hosts(w);
     copy_if_due(w);
     if (!w->dead_s && rank_died(w))
         w->dead_s = now_s();

@@ -25,7 +25,8 @@
 
 enum { EXIT_STOPPED = 5, CRASHES = 2 };
 
-static struct keep k = {.lock = -1, .o = {.hang_s = 10, .copy_every_s = 60, .attempts = 5}};
+static struct keep k = {
+    .lock = -1, .o = {.hang_s = 10, .retry_s = 10, .copy_every_s = 60, .attempts = 5}};
 
 static const struct opt options[] = {
     {'n', "ranks", OPT_INT, "N", "ranks at most (those of the plan)", &k.o.ranks},
@@ -35,6 +36,8 @@ static const struct opt options[] = {
      &k.o.folder},
     {0, "plans", OPT_LIST, "LIST", "plans for fewer ranks: THREE.json,TWO.json",
      &k.o.plans},
+    {0, "retry", OPT_TIME, "TIME", "until a host that is left out is asked again (10s)",
+     &k.o.retry_s},
     {0, "hang", OPT_TIME, "TIME", "the least silence that is a hang (10s)", &k.o.hang_s},
     {0, "attempts", OPT_INT, "N", "attempts in a row without a step that end it (5)",
      &k.o.attempts},
