@@ -26,7 +26,7 @@ N = int(sys.argv[2]) if len(sys.argv) > 2 else 20
 SEED = int(sys.argv[3]) if len(sys.argv) > 3 else 1
 KINDS = os.environ.get("FAULTS_KINDS", "rank,mpirun,supervisor,saving,resuming").split(",")
 PHASES = {"saving": [5], "resuming": [1, 2]}  # enum beat_phase
-HEADER, BEAT = 32, 16 * 8 + 256  # bytes, lib/keep/beat.c
+HEADER = 32  # bytes, lib/keep/beat.c
 HANG = os.environ.get("FAULTS_HANG", "2s")
 PLAN = {
     "format": "weft-plan/1", "model": "gpt:nano", "batch": 8,
@@ -91,7 +91,7 @@ class Run:
                 data = f.read()
             if len(data) < HEADER or struct.unpack_from("<q", data, 24)[0] != self.p.pid:
                 continue
-            for at in range(HEADER, len(data), BEAT):
+            for at in range(HEADER, len(data), struct.unpack_from("<q", data, 8)[0]):
                 pid, phase = struct.unpack_from("<qq", data, at)
                 if pid and phase in phases and os.path.exists(f"/proc/{pid}"):
                     out.append(pid)

@@ -259,7 +259,7 @@ static bool hangs(const struct watch *w) {
         int64_t at = atomic_load(&beats_at(w->beats, r)->at_us);
         last = at > last ? at : last;
     }
-    return last > 0 && 1e-6 * (double)(beat_now_us() - last) > hang_limit(w) &&
+    return last > 0 && now_s() - 1e-6 * (double)last > hang_limit(w) &&
            (all_step(w) || some_rank_is_stopped(w));
 }
 

@@ -131,7 +131,7 @@ static int make_memory(struct err *err) {
 
 static void clear_mpi(void) {
     char *mpi = ckpt_join(k.shm, "mpi");
-    copy_remove_tree(mpi, NULL);
+    ckpt_remove_dir(mpi, NULL);
     mkdir(mpi, 0700);
     free(mpi);
 }
@@ -309,12 +309,12 @@ static int clean_up(struct err *err) {
         note("weft-keep: step %lld is in %s", (long long)step, k.save);
     }
     /* Daemons of other hosts may still be at their own end, and write there. */
-    int rc = copy_remove_tree(k.shm, NULL);
+    int rc = ckpt_remove_dir(k.shm, NULL);
     for (int i = 0; i < 40 && (rc < 0 || access(k.shm, F_OK) == 0); i++) {
         usleep(50000);
-        rc = copy_remove_tree(k.shm, NULL);
+        rc = ckpt_remove_dir(k.shm, NULL);
     }
-    return rc < 0 ? copy_remove_tree(k.shm, err) : 0;
+    return rc < 0 ? ckpt_remove_dir(k.shm, err) : 0;
 }
 
 static int ask_size(struct err *err) {
