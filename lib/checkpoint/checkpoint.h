@@ -108,6 +108,7 @@ struct checkpoint_data {
 struct checkpoint_info {
     int64_t step;        /* training steps done */
     int64_t skipped;     /* of them those that were not finite and changed nothing */
+    int64_t missing;     /* samples of them that could not be read, and did not count */
     double loss_scale;   /* of fp16: a power of two from 1; 0 = none */
     int64_t good_steps;  /* since it changed, with finite gradients */
     int64_t sample;      /* data position: index of the next training sample */

@@ -180,6 +180,8 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
                                  .lr = lr,
                                  .loss_scale = x->loss_scale,
                                  .targets = (int64_t)x->counts[0],
+                                 .missing = (int64_t)x->counts[x->n_losses],
+                                 .all_missing = x->missing,
                                  .skipped = x->skipping};
     memcpy(out->more, x->now.metrics, sizeof out->more);
     x->step++;

@@ -71,9 +71,11 @@ int exec_data_spec(const struct model *m, struct data_spec *spec, struct err *er
 struct exec_metrics {
     double loss, grad_norm, lr;
     double more[METRIC_COUNT];
-    int64_t targets;   /* of the first loss, those that counted */
-    double loss_scale; /* of fp16; else 0 */
-    bool skipped;      /* loss or norm is not finite: nothing was updated */
+    int64_t targets;     /* of the first loss, those that counted */
+    int64_t missing;     /* samples of the step that could not be read (data.h), */
+    int64_t all_missing; /* and of all steps until now */
+    double loss_scale;   /* of fp16; else 0 */
+    bool skipped;        /* loss or norm is not finite: nothing was updated */
 };
 
 struct exec;

@@ -109,6 +109,7 @@ static int commit(struct exec *x, const char *dir, const struct checkpoint_info 
     struct checkpoint_info info = *about;
     info.step = x->step;
     info.skipped = x->skipped;
+    info.missing = x->missing;
     info.loss_scale = x->loss_scale;
     info.good_steps = x->good_steps;
     info.sample = x->sample;

@@ -41,7 +41,7 @@ enum beat_phase {
 struct beat {
     atomic_llong pid;      /* 0 = not started */
     atomic_llong phase;    /* enum beat_phase */
-    atomic_llong at_us;    /* when this beat changed */
+    atomic_llong at_us;    /* when this beat changed: now_s() of progress.h */
     atomic_llong from;     /* steps done where this attempt began; */
     atomic_llong target;   /* steps that are to be done */
     atomic_llong step;     /* and now */
@@ -59,7 +59,6 @@ struct beat {
 };
 
 const char *beat_phase_name(enum beat_phase phase);
-int64_t beat_now_us(void);
 
 /* ---- the supervisor -------------------------------------------------------------------- */
 

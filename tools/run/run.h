@@ -24,15 +24,18 @@ struct run_options {
     bool auto_resume, other_data;
     int64_t save_every, keep;
     const char *non_finite; /* "skip" or "stop" */
-    int64_t max_skips;      /* steps in a row; 0 = no limit */
-    int64_t threads;        /* 0 = a fair share */
-    double timeout_s;       /* of every wait for another rank; 0 = no limit */
+    int64_t bad_samples;    /* that may be missing in the whole run */
+    const char *ledger; /* NULL, or a file for the numbers of the samples of each step */
+    int64_t max_skips;  /* steps in a row; 0 = no limit */
+    int64_t threads;    /* 0 = a fair share */
+    double timeout_s;   /* of every wait for another rank; 0 = no limit */
     const char *trace;
     const char *device;       /* "cpu" or "cuda"; NULL = what the plan is for */
     const char *profile;      /* NULL, or where algorithms of products are known */
     bool deterministic, tf32; /* of GPUs */
-    bool timing, dry_run;
-    struct beat *beat; /* for a supervisor; or NULL */
+    bool timing;
+    const char *dry_run; /* NULL; "" = a text for people, or "json" */
+    struct beat *beat;   /* for a supervisor; or NULL */
     const char
         *explain; /* NULL; "" = the program, else the pass behind which it is printed */
 };
@@ -121,6 +124,22 @@ int run_threads(struct comm *comm, int64_t wanted);
 int run_open_inputs(struct run_inputs *in, struct comm *comm, const struct program *g,
                     struct run_options *o, struct err *err);
 void run_close_inputs(struct run_inputs *in);
+
+/* ---- run_samples.c ------------------------------------------------------------------------- */
+
+/* The samples of a step that is done. */
+struct run_seen {
+    int64_t step, first, count;
+    int64_t missing, all_missing; /* that could not be read: of them, and of all steps */
+};
+
+/* Are there no more than --bad-samples allows? All ranks give the same answer; one that speaks names those of
+ * this step. Returns 0, or -1 (EXIT_INPUT). */
+int run_check_missing(const struct run_options *o, const struct run_seen *s,
+                      const struct data *data, bool speaks, struct err *err);
+/* Appends the step to the ledger, a line of JSON. Returns 0 or -1. */
+int run_write_ledger(const char *path, const struct run_seen *s, int ranks,
+                     const struct data *data, struct err *err);
 
 /* ---- run_device.c ------------------------------------------------------------------------- */
 

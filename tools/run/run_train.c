@@ -134,6 +134,8 @@ static void report_step(struct loop *l, const struct exec_metrics *m, double sec
         json_object_set_new(line, "loss_scale", json_real(m->loss_scale));
     if (m->skipped)
         json_object_set_new(line, "skipped", json_true());
+    if (m->missing)
+        json_object_set_new(line, "missing", json_integer(m->missing));
     print_line(l, line);
 }
 
@@ -241,6 +243,20 @@ static bool is_due(struct loop *l, int folder, int64_t period) {
 
 enum { MEMORY_KEPT = 2 }; /* the newest, and the one before while it is written */
 
+/* What became of the samples of the step that is done. */
+static int account(struct loop *l, const struct exec_metrics *m, struct err *err) {
+    const struct run_options *o = l->o;
+    const struct run_seen s = {.step = exec_steps(l->x),
+                               .first = exec_sample(l->x) - l->batch,
+                               .count = l->batch,
+                               .missing = m->missing,
+                               .all_missing = m->all_missing};
+    if (l->speaks && o->ledger && !l->output.status)
+        run_write_ledger(o->ledger, &s, comm_size(l->comm), l->in.data, &l->output);
+    int rc = run_check_missing(o, &s, l->in.data, l->speaks, err);
+    return s.missing ? exec_agree(l->comm, rc, err) : 0;
+}
+
 /* Behind a skipped step nothing new is worth the place of an older checkpoint. */
 static int save(struct loop *l, const char *dir, struct err *err) {
     int64_t keep = l->skips ? 0 : dir == l->o->memory ? MEMORY_KEPT : l->o->keep;
@@ -337,6 +353,8 @@ static int step(struct loop *l, bool *stop, int64_t *saved, struct err *err) {
         snprintf(detail, sizeof detail, "loss %.4f", m.loss);
         progress_step(&l->progress, exec_steps(x), detail);
     }
+    if (account(l, &m, err) < 0)
+        return -1;
     if (l->speaks && l->o->save)
         l->due[RUN_DISK] = is_due(l, RUN_DISK, l->o->save_every);
     if (l->speaks && l->o->memory)
@@ -504,6 +522,8 @@ static int run(struct loop *l, const struct program *g, struct err *err) {
     if (rc == 0) {
         interrupt_catch();
         signal(SIGPIPE, SIG_IGN);
+        signal(SIGXFSZ,
+               SIG_IGN); /* a file that may not grow is an error as a full disk is */
         l->x = exec_create(g, l->comm, l->in.data, &e, err);
         rc = exec_agree(l->comm, l->x ? 0 : -1, err);
     }

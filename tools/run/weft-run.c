@@ -5,6 +5,7 @@
 #include "run.h"
 
 #include "common/file.h"
+#include "common/json.h"
 #include "program/passes.h"
 #include "program/text.h"
 
@@ -77,6 +78,10 @@ static const struct opt options[] = {
      &o.other_data},
     {0, "non-finite", OPT_STR, "WHAT",
      "on a loss or norm that is not finite: skip or stop (skip)", &o.non_finite},
+    {0, "bad-samples", OPT_INT, "N",
+     "samples that may be left out, for they cannot be read (0)", &o.bad_samples},
+    {0, "ledger", OPT_STR, "FILE", "append the numbers of each step's samples here",
+     &o.ledger},
     {0, "max-skips", OPT_INT, "N", "such steps in a row that end the run, 0 = any (20)",
      &o.max_skips},
     {0, "threads", OPT_INT, "N", "threads of each rank (a fair share of the cores)",
@@ -96,8 +101,8 @@ static const struct opt options[] = {
     {0, "timing", OPT_FLAG, NULL, "time by instruction on stderr at the end", &o.timing},
     {0, "explain", OPT_WORD, "PASS",
      "print the program of every stage, or as it is after a pass, and stop", &o.explain},
-    {0, "dry-run", OPT_FLAG, NULL, "replay all ranks without running, and stop",
-     &o.dry_run},
+    {0, "dry-run", OPT_WORD, "FORM",
+     "replay all ranks without running, and stop; what it finds as json", &o.dry_run},
     {0}};
 
 static const struct opt_tool tool = {"weft-run", "[options] [PLAN]",
@@ -128,6 +133,27 @@ static void print_found(const char *path, const struct program *g) {
                    (double)g->stages[stage].host_bytes / (1 << 20));
         putchar('\n');
     }
+}
+
+/* The same for programs, of the largest ranks: one line. */
+static void print_found_json(const struct program *g) {
+    const struct plan *plan = g->plan;
+    struct cluster c = plan->cluster ? *plan->cluster : cluster_single_node(plan->devices);
+    int64_t bytes = 0, host = 0, workspace = 0;
+    for (int s = 0; s < g->n_stages; s++) {
+        const struct stage_program *sp = &g->stages[s];
+        int64_t w = run_workspace(g, s, &c, o.threads ? (int)o.threads : 1);
+        bytes = sp->arena_bytes > bytes ? sp->arena_bytes : bytes;
+        host = sp->host_bytes > host ? sp->host_bytes : host;
+        workspace = w > workspace ? w : workspace;
+    }
+    json_t *line =
+        json_pack("{s:i, s:i, s:i, s:I, s:I, s:I, s:I}", "ranks", plan->devices, "stages",
+                  g->n_stages, "transfers", g->n_transfers, "batch",
+                  (json_int_t)plan->batch, "bytes", (json_int_t)bytes, "host_bytes",
+                  (json_int_t)host, "workspace_bytes", (json_int_t)workspace);
+    json_write_line(line, stdout);
+    json_decref(line);
 }
 
 /* The pass that --explain names; the last one where it names none. -1 if there is no such pass. */
@@ -169,7 +195,7 @@ static int inspect(const char *path, struct err *err) {
     for (int s = 0; rc == 0 && o.explain && s < seen->n_stages; s++)
         print_program(seen, s);
     if (rc == 0 && o.dry_run && (rc = program_validate(g, err)) == 0)
-        print_found(path, g);
+        *o.dry_run ? print_found_json(g) : print_found(path, g);
     program_destroy(seen);
     program_destroy(g);
     plan_destroy(plan);
@@ -245,6 +271,9 @@ static int check_options(struct err *err) {
                          o.non_finite);
     if (o.device && strcmp(o.device, "cpu") != 0 && strcmp(o.device, "cuda") != 0)
         return err_usage(err, "--device: expected cpu or cuda, got \"%s\"", o.device);
+    if (o.dry_run && *o.dry_run && strcmp(o.dry_run, "json") != 0)
+        return err_usage(err, "--dry-run: expected json, or nothing, got \"%s\"",
+                         o.dry_run);
     if (o.auto_resume && !o.save)
         return err_usage(err, "--auto-resume: expected --save DIR to resume from");
     if (o.memory && (!o.save || !strcmp(o.memory, o.save)))
