@@ -22,6 +22,7 @@ struct run_options {
     double failure_every_s; /* mean time between failures, for that */
     const char *save_text, *memory_text; /* --save-every and --memory-every as given */
     bool auto_resume, other_data;
+    bool eval; /* nothing is trained: the loss over the validation data alone */
     int64_t save_every, keep;
     const char *non_finite; /* "skip" or "stop" */
     int64_t max_skips;      /* steps in a row; 0 = no limit */

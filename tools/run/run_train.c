@@ -71,11 +71,14 @@ static struct exec_options exec_options_of(const struct run_options *o, int thre
     e.lr = o->set.lr;
     e.min_lr = o->set.min_lr;
     e.warmup = o->set.warmup;
+    e.decay = (enum exec_decay)exec_decay_find(o->set.decay);
+    e.decay_from = o->set.decay_from;
     e.decay_steps = o->set.decay_steps;
     e.clip = o->set.clip;
     e.weight_decay = o->set.weight_decay;
     e.beta1 = o->set.beta1;
     e.beta2 = o->set.beta2;
+    e.eps = o->set.eps;
     e.momentum = o->set.momentum;
     e.threads = threads;
     return e;
@@ -193,6 +196,29 @@ static int validate(struct loop *l, bool *stop, struct err *err) {
         print_line(l, json_pack("{s:I, s:o}", "step", (json_int_t)exec_steps(l->x),
                                 "valid_loss", real_or_null(loss)));
     return rc < 0 ? -1 : 0;
+}
+
+/* The loss of what was loaded, over the validation data, and nothing else. */
+static int evaluate(struct loop *l, struct err *err) {
+    const struct data_info *data = data_info(l->in.data);
+    const int64_t batches = l->in.valid_batches;
+    double loss;
+    int rc = exec_validate(l->x, batches, between_batches, l, &loss, err);
+    if (rc > 0)
+        return err_system(err, "stopped by a signal, before all was evaluated");
+    if (rc < 0 || !l->speaks)
+        return rc;
+    const double bits = loss / log(2);
+    json_t *line = json_pack(
+        "{s:I, s:o, s:o, s:o, s:I}", "step", (json_int_t)exec_steps(l->x), "valid_loss",
+        real_or_null(loss), "perplexity", real_or_null(exp(loss)), "bits_per_token",
+        real_or_null(bits), "samples", (json_int_t)(batches * l->batch));
+    if (!strcmp(data->format, "text")) /* whose tokens are bytes */
+        json_object_set_new(line, "bits_per_byte", real_or_null(bits));
+    print_line(l, line);
+    if (l->output.status && err)
+        *err = l->output;
+    return l->output.status ? -1 : 0;
 }
 
 static bool every(int64_t period, int64_t step) {
@@ -372,8 +398,10 @@ static int steps(struct loop *l, struct err *err) {
     for (int f = 0; f < RUN_FOLDERS; f++)
         l->pace[f].last = first;
     if (l->speaks && first >= last)
-        note("weft-run: nothing to do: %lld of %lld steps are done", (long long)first,
-             (long long)last);
+        note(
+            "weft-run: nothing to do: %lld of %lld steps are done; --steps with more goes on, "
+            "and --decay-steps says how long the learning rate falls",
+            (long long)first, (long long)last);
     progress_start(&l->progress, "step", l->speaks ? last : 0);
     while (exec_steps(x) < last && !stop) {
         if (step(l, &stop, &saved, err) < 0)
@@ -472,6 +500,8 @@ static int train(struct loop *l, struct err *err) {
         note("weft-run: resuming from %s", checkpoint_path(l->in.ck));
     if (l->speaks && l->in.init)
         note("weft-run: beginning with the weights in %s", l->o->init);
+    if (l->o->eval)
+        return evaluate(l, err) < 0 ? -1 : exec_drain(x, err);
     if (steps(l, err) < 0 || exec_drain(x, err) < 0)
         return -1;
     return l->o->timing ? print_timing(l, err) : 0;

@@ -2,6 +2,7 @@
 #include "sample.h"
 
 #include "model/config.h"
+#include "model/saved.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -50,20 +51,9 @@ static int open_checkpoint(struct sample_source *s, const struct sample_options 
                            const char *path, struct err *err) {
     if (checkpoint_open(&s->ck, path, err) < 0)
         return -1;
-    const struct checkpoint_info *info = checkpoint_info(s->ck);
-    if (o->model)
-        s->model = model_load(o->model, o->set, err);
-    else if (info->ref && !o->set)
-        s->model = model_load(info->ref, info->set, err);
-    else
-        opt_missing("-m MODEL", err);
-    if (!s->model)
-        return -1;
-    char *facts = model_facts(s->model);
     struct bulk_way way = {.threads = 2}; /* one reads, the other hashes */
-    int rc = checkpoint_check_model(s->ck, s->model->name, s->model->hash, facts, err);
-    free(facts);
-    return rc < 0 ? -1 : checkpoint_verify(s->ck, 0, 1, &way, err);
+    s->model = model_of_checkpoint(s->ck, o->model, o->set, err);
+    return s->model ? checkpoint_verify(s->ck, 0, 1, &way, err) : -1;
 }
 
 int source_open(struct sample_source *s, const struct sample_options *o, const char *path,
