@@ -4,6 +4,7 @@
 # Needs: jq mpirun
 set -u
 bin=${WEFT_BIN:?}
+: "${WEFT_ROOT:?}"
 # shellcheck source=/dev/null
 . "$(dirname "$0")/tap.bash"
 n=0 failed=0
@@ -95,6 +96,21 @@ is "$(jq "(.valid_loss - $all) | fabs < 1e-6" out)" true 'of weights in a folder
 seq 600 1200 >other
 run -q --eval --resume ck --valid-data other
 is "$status $(jq '.samples > 100' out)" '0 true' 'over data of its own'
+
+# ---- what is said of a training ---------------------------------------------------------------------
+run -n 3 --valid-every 2 --lr 0.01
+says 'gpt:nano, 0.007664 million parameters, fp32; 1 rank on CPUs, 1 stage, adamw' 'the model and the plan'
+says 'a step is 4 samples of 16 tokens; text: [0-9]* samples to train on, 14 to validate' 'a step and the data'
+samples=$(sed -n 's/.*text: \([0-9]*\) samples.*/\1/p' err)
+is "$(jq -s "map(select(.loss)) | .[2].epoch * $samples | round" out)" 12 'epochs count samples'
+is "$(jq -s 'map(select(.loss).elapsed_s) | . == sort and .[0] > 0' out)" true 'time goes on'
+is "$(jq -s 'map(has("mfu")) | any' out)" false 'no peak, no share of it'
+cp plan.json bare.json
+jq --slurpfile c "$WEFT_ROOT/share/clusters/cpu-2.json" '.cluster = $c[0]' bare.json >plan.json
+run -q -n 3
+is "$(jq -s 'map(.mfu * .step_ms) | (max - min) / max < 1e-9 and min > 0' out)" true \
+    'with one it goes with the time of a step'
+cp bare.json plan.json
 
 # ---- what is refused --------------------------------------------------------------------------------
 run --eval

@@ -166,6 +166,16 @@ int run_choices(struct comm *comm, struct profile_algorithms *known,
 int run_report_choices(struct comm *comm, const char *path, const struct cuda_choices *c,
                        struct err *err);
 
+/* ---- run_metrics.c ------------------------------------------------------------------------- */
+
+/* Says on stderr what is about to be trained, and how. */
+void run_say_what(const struct plan *p, const struct data *data, bool gpus);
+/* Of a step of a plan that took so long: the share of the peak of its devices that the model's products come
+ * to, the backward pass counted twice and nothing that is computed again; NAN where no peak is known. */
+double run_share_of_peak(const struct plan *p, double seconds);
+/* Epochs of the training data that so many samples are. */
+double run_epochs(const struct data *data, int64_t samples);
+
 /* ---- run_train.c --------------------------------------------------------------------------- */
 
 /* Trains; called by all ranks. Settles the options. Metrics on rank 0's stdout. */

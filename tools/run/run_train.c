@@ -25,6 +25,7 @@ struct pace {
 struct loop {
     const struct run_options *o;
     struct comm *comm;
+    const struct plan *plan;
     const struct model *model;
     struct exec *x;
     struct run_inputs in;
@@ -41,6 +42,8 @@ struct loop {
     bool diverges;            /* more in a row than --max-skips allows */
     const char *bad;          /* what was not in the last of them */
     double max_bytes;         /* largest arena of any rank */
+    double start_s;           /* when the first step of this run began */
+    double valid_loss;        /* of the last validation, NAN before */
     struct err output;        /* the metrics cannot be written any more */
     bool gpu, gpus;           /* this rank computes on one; some rank does */
     struct cuda_backend cuda; /* for this rank's */
@@ -127,6 +130,12 @@ static void report_step(struct loop *l, const struct exec_metrics *m, double sec
         "loss", real_or_null(m->loss), "grad_norm", real_or_null(m->grad_norm), "lr", m->lr,
         "step_ms", 1e3 * seconds, "targets", (json_int_t)m->targets, "tokens_per_s",
         (double)m->targets / seconds, "bytes", (json_int_t)l->max_bytes);
+    json_object_set_new(line, "epoch",
+                        json_real(run_epochs(l->in.data, exec_sample(l->x))));
+    json_object_set_new(line, "elapsed_s", json_real(now_s() - l->start_s));
+    const double mfu = run_share_of_peak(l->plan, seconds);
+    if (isfinite(mfu))
+        json_object_set_new(line, "mfu", json_real(mfu));
     if (l->gpu)
         json_object_set_new(line, "host_ms", json_real(1e3 * host_s));
     for (int i = 0; i < METRIC_COUNT; i++)
@@ -192,6 +201,8 @@ static int validate(struct loop *l, bool *stop, struct err *err) {
     beat_enter(l->o->beat, BEAT_VALIDATE);
     int rc = exec_validate(l->x, l->in.valid_batches, between_batches, l, &loss, err);
     *stop |= rc > 0;
+    if (rc == 0)
+        l->valid_loss = loss;
     if (rc == 0 && l->speaks)
         print_line(l, json_pack("{s:I, s:o}", "step", (json_int_t)exec_steps(l->x),
                                 "valid_loss", real_or_null(loss)));
@@ -359,8 +370,12 @@ static int step(struct loop *l, bool *stop, int64_t *saved, struct err *err) {
     if (!scale_was_too_large(&m))
         count_skips(l, &m);
     if (l->speaks) {
-        char detail[64];
-        snprintf(detail, sizeof detail, "loss %.4f", m.loss);
+        char detail[96];
+        int n = snprintf(detail, sizeof detail, "epoch %.2f, loss %.4f",
+                         run_epochs(l->in.data, exec_sample(x)), m.loss);
+        if (isfinite(l->valid_loss))
+            snprintf(detail + n, sizeof detail - (size_t)n, ", validation %.4f",
+                     l->valid_loss);
         progress_step(&l->progress, exec_steps(x), detail);
     }
     if (l->speaks && l->o->save)
@@ -402,6 +417,10 @@ static int steps(struct loop *l, struct err *err) {
             "weft-run: nothing to do: %lld of %lld steps are done; --steps with more goes on, "
             "and --decay-steps says how long the learning rate falls",
             (long long)first, (long long)last);
+    l->start_s = now_s();
+    l->valid_loss = NAN;
+    if (l->speaks && first < last)
+        run_say_what(l->plan, l->in.data, l->gpus);
     progress_start(&l->progress, "step", l->speaks ? last : 0);
     while (exec_steps(x) < last && !stop) {
         if (step(l, &stop, &saved, err) < 0)
@@ -553,6 +572,7 @@ int run_train(struct comm *comm, const struct program *g, struct run_options *o,
               struct err *err) {
     struct loop l = {.o = o,
                      .comm = comm,
+                     .plan = g->plan,
                      .model = g->plan->model,
                      .batch = g->plan->batch,
                      .speaks = comm_rank(comm) == 0,
