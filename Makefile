@@ -111,6 +111,7 @@ uses_weft-import       := common model
 uses_weft-plan         := common model plan program
 uses_weft-run          := common data checkpoint model plan program cost device comm exec cuda nccl keep
 uses_weft-keep         := common checkpoint keep
+uses_weft-sample       := common data checkpoint model plan program device comm exec
 TOOL_SRCS := $(sort $(wildcard tools/*/weft-*.c))
 TOOLS     := $(basename $(notdir $(TOOL_SRCS)))
 BINS      := $(addprefix $(O)/bin/,$(TOOLS))

@@ -126,6 +126,11 @@ static json_t *in_older_form(const json_t *config, const json_t *section) {
     }
     if (alike)
         json_object_del(c, "layer_types");
+    /* T5's result is scaled where its embedding is tied, which newer configs say apart. */
+    if (json_is_boolean(v = json_object_get(c, "scale_decoder_outputs"))) {
+        json_object_set(c, "tie_word_embeddings", v);
+        json_object_del(c, "scale_decoder_outputs");
+    }
     return c;
 }
 

@@ -22,6 +22,7 @@ struct run_options {
     double failure_every_s; /* mean time between failures, for that */
     const char *save_text, *memory_text; /* --save-every and --memory-every as given */
     bool auto_resume, other_data;
+    bool eval; /* nothing is trained: the loss over the validation data alone */
     int64_t save_every, keep;
     const char *non_finite; /* "skip" or "stop" */
     int64_t bad_samples;    /* that may be missing in the whole run */
@@ -183,6 +184,16 @@ int run_choices(struct comm *comm, struct profile_algorithms *known,
 /* Says on stderr what became of them; called by all ranks. */
 int run_report_choices(struct comm *comm, const char *path, const struct cuda_choices *c,
                        struct err *err);
+
+/* ---- run_metrics.c ------------------------------------------------------------------------- */
+
+/* Says on stderr what is about to be trained, and how. */
+void run_say_what(const struct plan *p, const struct data *data, bool gpus);
+/* Of a step of a plan that took so long: the share of the peak of its devices that the model's products come
+ * to, the backward pass counted twice and nothing that is computed again; NAN where no peak is known. */
+double run_share_of_peak(const struct plan *p, double seconds);
+/* Epochs of the training data that so many samples are. */
+double run_epochs(const struct data *data, int64_t samples);
 
 /* ---- run_train.c --------------------------------------------------------------------------- */
 

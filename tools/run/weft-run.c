@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 static struct run_options o = {.data = "synthetic",
-                               .valid_batches = 8,
+                               .valid_batches = -1,
                                .keep = 2,
                                .non_finite = "skip",
                                .max_skips = 20,
@@ -26,12 +26,14 @@ static struct run_options o = {.data = "synthetic",
                                .set = {.steps = -1,
                                        .warmup = -1,
                                        .decay_steps = -1,
+                                       .decay_from = -1,
                                        .lr = NAN,
                                        .min_lr = NAN,
                                        .clip = NAN,
                                        .weight_decay = NAN,
                                        .beta1 = NAN,
                                        .beta2 = NAN,
+                                       .eps = NAN,
                                        .momentum = NAN,
                                        .validation = NAN}};
 
@@ -50,14 +52,21 @@ static const struct opt options[] = {
      &o.set.warmup},
     {0, "decay-steps", OPT_INT, "N", "step at which the learning rate is lowest (--steps)",
      &o.set.decay_steps},
+    {0, "decay", OPT_STR, "HOW", "how it falls: cosine, linear, constant or wsd (cosine)",
+     &o.set.decay},
+    {0, "decay-from", OPT_INT, "N", "wsd: the step from which on (4/5 of --decay-steps)",
+     &o.set.decay_from},
     {0, "clip", OPT_REAL, "NORM", "largest gradient norm, 0 = any (1)", &o.set.clip},
     {0, "weight-decay", OPT_REAL, "X", "weight decay of matrices (0.1)",
      &o.set.weight_decay},
     {0, "beta1", OPT_REAL, "X", "of adamw (0.9)", &o.set.beta1},
     {0, "beta2", OPT_REAL, "X", "of adamw (0.95)", &o.set.beta2},
+    {0, "eps", OPT_REAL, "X", "of adamw (1e-8)", &o.set.eps},
     {0, "momentum", OPT_REAL, "X", "of sgd (0.9)", &o.set.momentum},
     {0, "valid-every", OPT_INT, "N", "validate every N steps (0 = never)", &o.valid_every},
     {0, "valid-batches", OPT_INT, "N", "batches of one validation (8)", &o.valid_batches},
+    {0, "eval", OPT_FLAG, NULL,
+     "train nothing: the loss of --resume or --init over the validation data", &o.eval},
     {0, "save", OPT_STR, "DIR", "write checkpoints here; the last at the end", &o.save},
     {0, "save-every", OPT_STR, "N", "a checkpoint every N steps, or auto (0 = at the end)",
      &o.save_text},
@@ -229,6 +238,7 @@ static int check_reals(struct err *err) {
                  {"clip", &o.set.clip, HUGE_VAL},
                  {"beta1", &o.set.beta1, 1},
                  {"beta2", &o.set.beta2, 1},
+                 {"eps", &o.set.eps, HUGE_VAL},
                  {"momentum", &o.set.momentum, 1},
                  {"weight-decay", &o.set.weight_decay, HUGE_VAL}};
     for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
@@ -250,6 +260,20 @@ static int read_interval(const char *name, const char *text, int64_t *out,
     return 0;
 }
 
+/* An evaluation is of what is there, over all data for it. */
+static int check_eval(struct err *err) {
+    if (o.valid_batches < 0)
+        o.valid_batches = o.eval ? INT64_MAX : 8;
+    if (o.valid_batches < 1)
+        return err_usage(err, "--valid-batches: expected at least 1");
+    if (o.eval && !o.resume && !o.init)
+        return err_usage(err,
+                         "--eval: expected --resume DIR or --init FILE, to be evaluated");
+    if (o.eval && (o.save || o.auto_resume))
+        return err_usage(err, "--eval and --save exclude each other");
+    return 0;
+}
+
 static int check_options(struct err *err) {
     if (read_interval("save-every", o.save_text, &o.save_every, err) < 0 ||
         read_interval("memory-every", o.memory_text, &o.memory_every, err) < 0)
@@ -259,8 +283,8 @@ static int check_options(struct err *err) {
         return -1;
     if (o.set.steps == 0)
         return err_usage(err, "--steps: expected at least 1");
-    if (o.valid_batches < 1)
-        return err_usage(err, "--valid-batches: expected at least 1");
+    if (check_eval(err) < 0)
+        return -1;
     if (cores > 0 && o.threads > cores)
         return err_usage(err,
                          "--threads: expected at most %ld, the cores of this machine, "
@@ -274,6 +298,10 @@ static int check_options(struct err *err) {
     if (o.dry_run && *o.dry_run && strcmp(o.dry_run, "json") != 0)
         return err_usage(err, "--dry-run: expected json, or nothing, got \"%s\"",
                          o.dry_run);
+    if (o.set.decay && exec_decay_find(o.set.decay) < 0)
+        return err_usage(err,
+                         "--decay: expected cosine, linear, constant or wsd, got \"%.40s\"",
+                         o.set.decay);
     if (o.auto_resume && !o.save)
         return err_usage(err, "--auto-resume: expected --save DIR to resume from");
     if (o.memory && (!o.save || !strcmp(o.memory, o.save)))
