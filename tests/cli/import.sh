@@ -56,11 +56,11 @@ run weft-search -q -m folder/config.json --set seq=64 --cluster h100-8 -b 16
 is "$status $(jq -c '.model.name' out)" '0 "qwen3"' 'and so does weft-search'
 
 # ---- what is refused -----------------------------------------------------------------------------------
-jq '.rope_scaling = {rope_type: "yarn", factor: 4.0}' folder/config.json >yarn.json
-run weft-import yarn.json
-refuses 3 'yarn.json: rope_scaling: .*yarn.*qwen3' 'scaled positions'
-run weft-search -m ./yarn.json --cluster h100-8 -b 16
-refuses 3 'yarn.json: rope_scaling: ' 'by every tool'
+jq '.rope_scaling = {rope_type: "longrope", factor: 4.0}' folder/config.json >longrope.json
+run weft-import longrope.json
+refuses 3 'longrope.json: rope_scaling: .*longrope.*qwen3' 'positions scaled in an unknown way'
+run weft-search -m ./longrope.json --cluster h100-8 -b 16
+refuses 3 'longrope.json: rope_scaling: ' 'by every tool'
 jq '.hidden_act = "gelu"' folder/config.json >act.json
 run weft-import act.json
 refuses 3 'hidden_act: .*"silu".*"gelu"' 'another activation'
