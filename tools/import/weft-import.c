@@ -1,12 +1,15 @@
 /* weft-import - other people's descriptions of models as weft's.
  *
  *     weft-import config.json > model.json
+ *     weft-import gpt.pt2 > model.json
  *     weft-import Qwen3-8B | weft-search -m /dev/stdin ...
  *
  * Nothing is executed of what is read, and no weights are. */
 #include "common/file.h"
 #include "common/opt.h"
 #include "common/progress.h"
+#include "import/archive.h"
+#include "import/import.h"
 #include "model/config.h"
 
 #include <limits.h>
@@ -25,9 +28,9 @@ static const struct opt options[] = {
     {'o', "output", OPT_STR, "FILE", "write to FILE instead of standard output", &o.out},
     {0}};
 
-static const struct opt_tool tool = {"weft-import", "[options] CONFIG",
-                                     "Turn a Hugging Face config.json into a model.",
-                                     options};
+static const struct opt_tool tool = {
+    "weft-import", "[options] CONFIG|PROGRAM.pt2",
+    "Turn a Hugging Face config.json, or what torch.export wrote, into a model.", options};
 
 static double count_parameters(const struct model *m) {
     double n = 0;
@@ -50,6 +53,26 @@ static int write_model(json_t *doc, struct err *err) {
     return rc < 0 ? -1 : json_write_file(doc, o.out, err);
 }
 
+static json_t *read_config(const char *path, struct err *err) {
+    json_t *config = json_read(path, err), *doc = NULL;
+    if (config && config_is(config))
+        doc = config_to_model(config, err);
+    else if (config)
+        err_input(err,
+                  "expected a config.json, which has a \"model_type\", or an archive of "
+                  "torch.export");
+    json_decref(config);
+    return doc;
+}
+
+static json_t *read_program(const char *path, struct err *err) {
+    json_t *notes = NULL, *doc = import_exported(path, &notes, err);
+    for (size_t i = 0; i < json_array_size(notes); i++)
+        note("weft-import: %s", json_string_value(json_array_get(notes, i)));
+    json_decref(notes);
+    return doc;
+}
+
 static int run(const char *path, struct err *err) {
     char file[PATH_MAX];
     struct stat st;
@@ -57,16 +80,9 @@ static int run(const char *path, struct err *err) {
     if (snprintf(file, sizeof file, "%s%s", path, folder ? "/config.json" : "") >=
         (int)sizeof file)
         return err_input(err, "%.64s: name too long", path);
-    json_t *config = json_read(file, err);
-    if (!config)
-        return -1;
-    int rc = config_is(config)
-                 ? 0
-                 : err_input(err, "expected a config.json, which has a \"model_type\"");
-    json_t *doc = rc == 0 ? config_to_model(config, err) : NULL;
-    rc = doc ? write_model(doc, err) : -1;
+    json_t *doc = archive_is(file) ? read_program(file, err) : read_config(file, err);
+    int rc = doc ? write_model(doc, err) : -1;
     json_decref(doc);
-    json_decref(config);
     return rc < 0 ? err_prefix(err, "%s", strcmp(file, "-") ? file : "standard input") : 0;
 }
 
