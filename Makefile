@@ -205,6 +205,7 @@ unit_uses_solve   := common solve
 unit_uses_data    := common data
 unit_uses_checkpoint := common checkpoint
 unit_uses_model   := common checkpoint model
+unit_uses_import  := common checkpoint model import
 unit_uses_plan    := common model plan
 unit_uses_program := common model plan program
 unit_uses_cost    := common model plan program cost
@@ -364,7 +365,7 @@ $(BENCH_BINS): %: %.o $(call archives,$(FLOORS))
 # tests/fuzz/*.c are libFuzzer targets: make fuzz CC=clang FUZZ_SECONDS=60
 FUZZ_SRCS := $(sort $(wildcard tests/fuzz/*.c))
 FUZZ_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(FUZZ_SRCS))
-fuzz_floors := common solve data checkpoint model plan program cost
+fuzz_floors := common solve data checkpoint model import plan program cost
 $(FUZZ_BINS:=.o): CFLAGS += -fsanitize=fuzzer
 $(FUZZ_BINS): %: %.o $(call archives,$(fuzz_floors))
 	$(call link,-fsanitize=fuzzer $(call archives,$(fuzz_floors)) $(call floor_libs,$(fuzz_floors)))

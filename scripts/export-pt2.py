@@ -32,7 +32,9 @@ else:
 program = torch.export.export(model.train(), args, kwargs, strict=False)
 torch.export.save(program.run_decompositions() if o.decompose else program, o.out + ".all.pt2")
 with zipfile.ZipFile(o.out + ".all.pt2") as full, zipfile.ZipFile(o.out, "w") as out:
+    listed = json.loads(full.read(next(e for e in full.namelist() if "_weights_config" in e)))["config"]
+    large = {w["path_name"] for w in listed.values() if w["is_param"] and not o.weights}
     for e in full.namelist():
-        if o.weights or not ("/weights/weight_" in e or "sample_inputs" in e):
+        if e.split("/")[-1] not in large and "sample_inputs" not in e:
             out.writestr(e, full.read(e))
 os.remove(o.out + ".all.pt2")

@@ -117,6 +117,29 @@ static int add_tensor(struct build *b, json_t *tensors, int at, int slot) {
     return 0;
 }
 
+/* Buffers lie in such files too: masks, frequencies. */
+static json_t *ignored(struct build *b) {
+    json_t *list = json_array(), *seen = json_object();
+    for (int64_t i = 0; i < b->t->p->values.n; i++) {
+        const struct exported_value *v = &b->t->p->values.p[i];
+        char name[256] = "";
+        if (v->role != EXPORTED_BUFFER || strlen(v->path) >= sizeof name)
+            continue;
+        for (const char *p = v->path; *p;) {
+            size_t n = strcspn(p, "."), digits = strspn(p, "0123456789");
+            size_t used = strlen(name);
+            snprintf(name + used, sizeof name - used, "%.*s%s", digits == n ? 1 : (int)n,
+                     digits == n ? "*" : p, p[n] ? "." : "");
+            p += n + (p[n] == '.');
+        }
+        if (!json_object_get(seen, name))
+            json_array_append_new(list, json_string(name));
+        json_object_set_new(seen, name, json_true());
+    }
+    json_decref(seen);
+    return list;
+}
+
 json_t *build_weights(struct build *b) {
     json_t *tensors = json_object();
     for (int at = 0; at < b->order.n; at++)
@@ -137,5 +160,9 @@ json_t *build_weights(struct build *b) {
                 return NULL;
             }
         }
-    return json_pack("{s:o}", "tensors", tensors);
+    json_t *section = json_pack("{s:o}", "tensors", tensors), *ignore = ignored(b);
+    if (json_array_size(ignore))
+        json_object_set(section, "ignore", ignore);
+    json_decref(ignore);
+    return section;
 }

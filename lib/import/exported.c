@@ -228,7 +228,7 @@ static int check_tensor(const struct exported *p, const json_t *v, struct err *e
     const char *name = json_string_value(json_object_get(v, "name"));
     if (find_value(p, name) >= 0)
         return 0;
-    return err_input(err, "reads \"%.64s\", which nothing before it makes",
+    return err_input(err, "inputs: \"%.64s\" is made by nothing before it",
                      name ? name : "?");
 }
 
@@ -322,17 +322,25 @@ static int check_schema(const json_t *root, struct err *err) {
     return err_hint(err, "export it again with a PyTorch of 2.6 to 2.15");
 }
 
+static int read_root(struct exported *p, struct err *err) {
+    p->value_of = json_object();
+    if (!p->root)
+        return -1;
+    return check_schema(p->root, err) < 0 || read_inputs(p, err) < 0 ||
+                   read_nodes(p, err) < 0 || read_outputs(p, err) < 0
+               ? -1
+               : 0;
+}
+
 static int read_program(struct exported *p, struct err *err) {
     const struct archive_entry *e = find_program(&p->archive);
     if (!e)
         return err_input(err, "expected models/NAME.json in it, as torch.export.save "
                               "writes it, for one model");
     p->root = entry_json(e, err);
-    p->value_of = json_object();
     if (!p->root)
         return -1;
-    if (check_schema(p->root, err) < 0 || read_inputs(p, err) < 0 ||
-        read_nodes(p, err) < 0 || read_outputs(p, err) < 0)
+    if (read_root(p, err) < 0)
         return err_prefix(err, "%.64s", e->name);
     return read_ties(p, err);
 }
@@ -344,6 +352,10 @@ int exported_open(struct exported *p, const char *path, struct err *err) {
 
 int exported_parse(struct exported *p, const void *bytes, int64_t size, struct err *err) {
     *p = (struct exported){0};
+    if (size && *(const char *)bytes != 'P') {
+        p->root = json_parse(bytes, (size_t)size, "program", err);
+        return read_root(p, err);
+    }
     return archive_parse(&p->archive, bytes, size, err) < 0 ? -1 : read_program(p, err);
 }
 

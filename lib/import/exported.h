@@ -62,7 +62,7 @@ struct exported {
 
 /* Opens and reads; messages begin with what is wrong inside the file. Close it in any case. */
 int exported_open(struct exported *p, const char *path, struct err *err);
-/* The same of an archive in memory, borrowed. */
+/* The same of an archive in memory, borrowed, or of the JSON of a program alone. */
 int exported_parse(struct exported *p, const void *bytes, int64_t size, struct err *err);
 void exported_close(struct exported *p);
 

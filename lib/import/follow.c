@@ -236,7 +236,7 @@ static void refuse_node(struct follow *t, const struct exported_node *n) {
     int op = follow_op(t, FOUND_REFUSED, none), list[16];
     const json_t *input;
     size_t i;
-    t->ops.p[op].why = t->why ? t->why : "weft has no op for it";
+    bool follows = false;
     json_array_foreach(n->inputs, i, input) {
         const char *name = json_string_value(json_object_get(input, "name"));
         int v = name ? exported_tensor(t->p, n, name) : -1;
@@ -245,12 +245,19 @@ static void refuse_node(struct follow *t, const struct exported_node *n) {
             list[0] = v, count = 1;
         for (int k = 0; k < count; k++) {
             const struct followed *x = list[k] >= 0 ? t->values[list[k]] : NULL;
+            if (x && x->form == FORM_CONSTANT && x->value >= 0 &&
+                t->p->values.p[x->value].role == EXPORTED_BUFFER &&
+                !fold_is(&t->fold, x->value))
+                t->why = "it reads a buffer whose numbers are not in the archive";
             for (; x && x->form != FORM_TENSOR; x = x->of)
                 ;
+            follows |= x && t->ops.p[x->op].kind == FOUND_REFUSED;
             if (x)
                 follow_operand(t, op, x);
         }
     }
+    /* What is wrong with the operands of an op that is known may follow from an op that is not. */
+    t->ops.p[op].why = !t->why ? "weft has no op for it" : follows ? NULL : t->why;
     for (int k = 0; k < n->n_out; k++) {
         if (!t->p->values.p[n->out[k]].tensor)
             continue;

@@ -351,6 +351,9 @@ static const struct followed *choose(struct follow *t, const struct exported_nod
     if (p->id == POINT_WHERE && v[1]->form == FORM_SCORES && v[0]->form == FORM_CONSTANT &&
         is_far(t, v[2]))
         return with_mask(t, v[1], v[0], MASK_SEEN);
+    if (p->id == POINT_WHERE && v[2]->form == FORM_SCORES && v[0]->form == FORM_CONSTANT &&
+        is_far(t, v[1]))
+        return with_mask(t, v[2], v[0], MASK_UNSEEN);
     if (p->id == POINT_WHERE && v[0]->form == FORM_UNSEEN && v[2]->form == FORM_SHARES &&
         v[1]->form == FORM_CONSTANT && fold_is(&t->fold, v[1]->value)) {
         int64_t at[EXPORTED_MAX_RANK] = {0};

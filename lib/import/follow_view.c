@@ -236,7 +236,7 @@ static const struct followed *join(struct follow *t, const struct exported_node 
         y->of = b->of;
         return y;
     }
-    return follow_refuse(t, "tensors are joined");
+    return NULL;
 }
 
 /* What is still a tensor, or waits for one, under any axes. */

@@ -15,7 +15,7 @@
 /* The weft-model(5) document of an archive; a new reference, NULL on failure. *notes gets an array of
  * strings for people (a new reference, on failure NULL): what is not as it was in the program. */
 json_t *import_exported(const char *path, json_t **notes, struct err *err);
-/* The same of an archive in memory; the model has this name. */
+/* The same of an archive in memory, or of the JSON of a program alone; the model has this name. */
 json_t *import_exported_bytes(const void *bytes, int64_t size, const char *name,
                               json_t **notes, struct err *err);
 
