@@ -48,15 +48,10 @@ struct run *build_run_at(struct build *b, int at);
 int build_names(struct build *b, struct err *err);
 /* The name of an atom's dim. */
 const char *build_dim(const struct build *b, int atom);
-/* A name that no other has: `want`, or with a number behind it. */
-const char *build_unique(struct build *b, json_t *taken, const char *want);
 /* build_weights.c: the section, or NULL where a file cannot be described. */
 json_t *build_weights(struct build *b);
 /* The dims that an op has a parameter under. */
 struct axis build_param_dims(struct build *b, int at, int slot);
 /* What a parameter is called in its op. */
 const char *build_slot(const struct found_op *op, int slot);
-/* build_document.c */
-json_t *build_document(struct build *b, const char *name, struct err *err);
-
 #endif

@@ -127,7 +127,7 @@ static int count_uses(struct build *b, struct err *err) {
     return 0;
 }
 
-json_t *build_document(struct build *b, const char *name, struct err *err) {
+static json_t *document(struct build *b, const char *name, struct err *err) {
     if (count_uses(b, err) < 0)
         return NULL;
     json_t *weights = build_weights(b);
@@ -152,7 +152,7 @@ static json_t *import_program(const struct exported *p, const char *name, json_t
     if (build_loss(&b, err) == 0) {
         build_repeats(&b);
         if (build_names(&b, err) == 0)
-            doc = build_document(&b, name, err);
+            doc = document(&b, name, err);
     }
     *notes = doc ? json_incref(t.notes) : NULL;
     for (int64_t i = 0; i < b.runs.n; i++)

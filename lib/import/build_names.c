@@ -8,7 +8,7 @@ static struct found_op *op_at(const struct build *b, int at) {
     return &b->t->ops.p[b->order.p[at]];
 }
 
-const char *build_unique(struct build *b, json_t *taken, const char *want) {
+static const char *unique(struct build *b, json_t *taken, const char *want) {
     const char *name = want;
     for (int i = 2; json_object_get(taken, name); i++)
         name = arena_printf(&b->t->arena, "%s%d", want, i);
@@ -147,7 +147,7 @@ static void name_runs(struct build *b) {
                 *c = '_';
         if (isdigit((unsigned char)*name) || !*name)
             name = arena_strdup(&b->t->arena, "block");
-        r->name = build_unique(b, taken, name);
+        r->name = unique(b, taken, name);
         const char *count =
             b->runs.n == 1 ? "layers" : arena_printf(&b->t->arena, "%s_count", r->name);
         for (int k = 2; json_object_get(b->sizes, count); k++)
@@ -224,7 +224,7 @@ static void name_ops(struct build *b) {
             open = op->run;
         }
         json_t *scope = inner ? inner : taken;
-        op->name = build_unique(b, scope, name_wanted(b, scope, op));
+        op->name = unique(b, scope, name_wanted(b, scope, op));
         op->out = op->run >= 0 ? arena_printf(&b->t->arena, "%s_%s",
                                               b->runs.p[op->run].name, op->name)
                                : op->name;

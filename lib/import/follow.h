@@ -115,7 +115,7 @@ struct follow {
 void follow_run(struct follow *t);
 void follow_release(struct follow *t);
 
-/* ---- follow.c: what the files share ------------------------------------------------------- */
+/* ---- follow.c, follow_whole.c: what the files share ------------------------------------------------------- */
 
 /* Refuses what is followed. Returns NULL. */
 const struct followed *follow_refuse(struct follow *t, const char *why);
@@ -131,6 +131,9 @@ void follow_param(struct follow *t, int op, const struct followed *w, struct axi
 void follow_attr(struct follow *t, int op, const char *name, json_t *v);
 /* The result of an op, with the axes of another value. */
 struct followed *follow_tensor(struct follow *t, int op, const struct followed *like);
+/* A value under other axes. */
+const struct followed *follow_reaxed(struct follow *t, const struct followed *x, int rank,
+                                     const struct axis *axis);
 /* The dims of a tensor as they lie, settled. */
 struct axis follow_dims(struct follow *t, const struct followed *x);
 /* Is every atom of its axes one of the tensor's? Not where it was stretched. */
@@ -154,12 +157,20 @@ const struct followed *follow_product(struct follow *t, const struct exported_no
                                       bool *known); /* follow_product.c */
 const struct followed *follow_layer(struct follow *t, const struct exported_node *n,
                                     bool *known); /* follow_layer.c */
+/* follow_whole.c: x times a number: the number, or NaN; other functions. */
+double follow_factor(struct follow *t, const struct followed *x);
+bool follow_is_square(struct follow *t, const struct followed *x);
+bool follow_is_negative(struct follow *t, const struct followed *x);
+bool follow_is_silu(struct follow *t, const struct followed *x);
+/* One index of the outermost atom of axis d, which is split into so many parts. */
+const struct followed *follow_take(struct follow *t, const struct followed *x, int d,
+                                   int64_t parts, int64_t index);
+const struct followed *follow_half(struct follow *t, const struct followed *x);
+/* follow_layer.c */
 /* follow_view.c: a value under other axes. */
 const struct followed *follow_reaxed(struct follow *t, const struct followed *x, int rank,
                                      const struct axis *axis);
 const struct followed *follow_half(struct follow *t, const struct followed *x);
-/* follow_point.c: the function's op. */
-const struct followed *follow_recognise(struct follow *t, const struct followed *x);
 /* x times a number: the number, or NaN. */
 double follow_factor(struct follow *t, const struct followed *x);
 bool follow_is_square(struct follow *t, const struct followed *x);

@@ -1,124 +1,9 @@
 /* What is done element by element: functions of one tensor, sums, products with weights and tables. */
 #include "import/follow.h"
 
-#include <math.h>
 #include <string.h>
 
 enum { POINT_NODES_MOST = 48 };
-
-/* ---- functions of one tensor ---------------------------------------------------------------------- */
-
-static enum point_id point_of(const struct exported_node *n) {
-    const struct point *p = point_find(n->target);
-    const char *how = json_string_value(exported_arg(n, "approximate"));
-    return p->id == POINT_GELU && how && !strcmp(how, "tanh") ? POINT_GELU_TANH : p->id;
-}
-
-static double evaluate(struct follow *t, const struct followed *f,
-                       const struct followed *root, double x) {
-    double v[3] = {0};
-    if (f == root || f->form != FORM_POINT)
-        return x;
-    const struct exported_node *n = &t->p->nodes[t->p->values.p[f->value].node];
-    const struct point *p = point_find(n->target);
-    for (int i = 0; i < 3 && p->arg[i]; i++) {
-        int value = exported_tensor(t->p, n, p->arg[i]);
-        const struct followed *a = value >= 0 ? t->values[value] : NULL;
-        if (!a)
-            v[i] = exported_number(t->p, n, p->arg[i], (double)NAN);
-        else if (!follow_scalar(t, a, &v[i]))
-            v[i] = evaluate(t, a, root, x);
-    }
-    return point_apply(point_of(n), v);
-}
-
-static const double samples[] = {-4.1, -2.3, -1.1, -0.4, -0.05, 0.07, 0.5, 0.9, 1.7, 3.3};
-enum { SAMPLES = sizeof samples / sizeof *samples };
-
-static bool is_function(struct follow *t, const struct followed *f,
-                        double (*want)(double x, double c), double c) {
-    for (int i = 0; i < SAMPLES; i++) {
-        double w = want(samples[i], c), got = evaluate(t, f, f->root, samples[i]);
-        if (!(fabs(got - w) <= 1e-6 * (1 + fabs(w))))
-            return false;
-    }
-    return true;
-}
-
-static double square(double x, double c) {
-    (void)c;
-    return x * x;
-}
-static double times(double x, double c) {
-    return c * x;
-}
-static double named(double x, double id) {
-    return point_apply((enum point_id)id, (const double[]){x, 0, 0});
-}
-
-double follow_factor(struct follow *t, const struct followed *x) {
-    if (x->form != FORM_POINT)
-        return (double)NAN;
-    double c = evaluate(t, x, x->root, 1);
-    return is_function(t, x, times, c) ? c : (double)NAN;
-}
-
-bool follow_is_square(struct follow *t, const struct followed *x) {
-    return x->form == FORM_POINT && is_function(t, x, square, 0);
-}
-
-bool follow_is_negative(struct follow *t, const struct followed *x) {
-    return fabs(follow_factor(t, x) + 1) < 1e-12;
-}
-
-static bool is_silu(struct follow *t, const struct followed *x) {
-    return x->form == FORM_POINT && is_function(t, x, named, POINT_SILU);
-}
-
-/* c x: over the root of a whole number, or nothing. */
-static int scale_op(struct follow *t, double c, struct axis dims) {
-    double fan = 1 / (c * c);
-    if (!(c > 0) || fan < 0.5 || fan > 0x1p52 || fabs(fan - round(fan)) > 1e-5 * fan) {
-        follow_refuse(t, "times a number that is not 1 over the root of a whole one");
-        return -1;
-    }
-    int op = follow_op(t, OP_scale, dims);
-    follow_attr(t, op, "fan", json_integer((json_int_t)llround(fan)));
-    return op;
-}
-
-static int function_op(struct follow *t, const struct followed *x, struct axis dims) {
-    static const struct {
-        enum point_id point;
-        enum kind_id kind;
-    } kinds[] = {{POINT_GELU_TANH, OP_gelu},
-                 {POINT_RELU, OP_relu},
-                 {POINT_SILU, OP_silu},
-                 {POINT_TANH, OP_tanh}};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (is_function(t, x, named, kinds[i].point))
-            return follow_op(t, (int)kinds[i].kind, dims);
-    double c = follow_factor(t, x);
-    if (!isnan(c))
-        return scale_op(t, c, dims);
-    follow_refuse(t, is_function(t, x, named, POINT_GELU)
-                         ? "the exact GELU: weft has the tanh form alone"
-                         : "a function that weft has no kind for");
-    return -1;
-}
-
-const struct followed *follow_recognise(struct follow *t, const struct followed *x) {
-    const struct followed *of = follow_whole(t, x->of);
-    if (!of || !follow_is_plain(t, of))
-        return follow_refuse(t, "a function of what was stretched");
-    if (is_function(t, x, times, 1))
-        return of;
-    int op = function_op(t, x, follow_dims(t, of));
-    if (op < 0)
-        return NULL;
-    follow_operand(t, op, of);
-    return follow_tensor(t, op, x);
-}
 
 static const struct followed *root_of(const struct followed *x) {
     return x->form == FORM_POINT ? x->root : x;
@@ -304,7 +189,7 @@ static const struct followed *multiply(struct follow *t, const struct followed *
         return norm(t, a, b);
     if ((is_data(a) || a->form == FORM_TURNED) && b->form == FORM_CONSTANT && b->value >= 0)
         return angle(t, a, b);
-    if (is_data(a) && is_data(b) && is_silu(t, a)) {
+    if (is_data(a) && is_data(b) && follow_is_silu(t, a)) {
         return combine(t, OP_swiglu, a->of, b);
     }
     return NULL;

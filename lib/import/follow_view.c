@@ -11,19 +11,6 @@ static int arg_axis(struct follow *t, const struct exported_node *n, const char 
     return d >= -rank && d < rank ? (int)(d < 0 ? d + rank : d) : -1;
 }
 
-/* The function is that of the view: what it is of is seen under the same axes. */
-const struct followed *follow_reaxed(struct follow *t, const struct followed *x, int rank,
-                                     const struct axis *axis) {
-    struct followed *y = arena_alloc(&t->arena, sizeof *y);
-    *y = *x;
-    y->whole = NULL;
-    y->rank = rank;
-    memcpy(y->axis, axis, sizeof *axis * (size_t)rank);
-    if (x->form == FORM_POINT)
-        y->of = follow_reaxed(t, x->of, rank, axis);
-    return y;
-}
-
 /* ---- sizes: view, reshape ---------------------------------------------------------------------- */
 
 /* Deals the atoms of all axes, in their order, out to axes of these sizes. */
@@ -114,28 +101,6 @@ static const struct followed *stretch(struct follow *t, const struct exported_no
 
 /* ---- parts ----------------------------------------------------------------------------------------- */
 
-/* One index of the outermost atom of an axis that is left with the rest of it. */
-static const struct followed *take(struct follow *t, const struct followed *x, int d,
-                                   int64_t parts, int64_t index) {
-    struct axis a = x->axis[d];
-    if (x->form != FORM_TENSOR || x->parts == 2)
-        return follow_refuse(t, "a part of what is no tensor of a product");
-    if (axes_split(&t->axes, &a, parts) != 1)
-        return follow_refuse(t, "a part that is cut across its dims");
-    struct axis axis[EXPORTED_MAX_RANK];
-    memcpy(axis, x->axis, sizeof axis);
-    axis[d].n = a.n - 1;
-    memcpy(axis[d].atom, a.atom + 1, sizeof *a.atom * (size_t)axis[d].n);
-    struct followed *y = (struct followed *)follow_reaxed(t, x, x->rank, axis);
-    y->part[y->parts] = a.atom[0];
-    y->index[y->parts++] = (int)index;
-    return y;
-}
-
-const struct followed *follow_half(struct follow *t, const struct followed *x) {
-    return take(t, x->of, x->rank - 1, 2, x->half);
-}
-
 /* Elements from `from` on: all, the first rows of a parameter, or one of equal parts. Halves of the
  * last axis may be those of rotary positions, and wait. */
 static const struct followed *cut(struct follow *t, const struct followed *x, int d,
@@ -166,7 +131,7 @@ static const struct followed *cut(struct follow *t, const struct followed *x, in
     }
     if (all % size || from % size)
         return follow_refuse(t, "a part that is none of equal ones");
-    return take(t, x, d, all / size, from / size);
+    return follow_take(t, x, d, all / size, from / size);
 }
 
 static const struct followed *slice(struct follow *t, const struct exported_node *n,
@@ -188,7 +153,8 @@ static const struct followed *select_one(struct follow *t, const struct exported
     if (d < 0)
         return follow_refuse(t, "an axis that its operand lacks");
     int64_t all = axes_size(&t->axes, &x->axis[d]), i = exported_int(t->p, n, "index", 0);
-    const struct followed *y = all == 1 ? x : take(t, x, d, all, i < 0 ? i + all : i);
+    const struct followed *y =
+        all == 1 ? x : follow_take(t, x, d, all, i < 0 ? i + all : i);
     if (!y)
         return NULL;
     struct axis axis[EXPORTED_MAX_RANK];
@@ -208,8 +174,8 @@ static const struct followed *split(struct follow *t, const struct exported_node
     for (int i = 0; i < n->n_out; i++) {
         const struct exported_value *v = &t->p->values.p[n->out[i]];
         int64_t size = one ? 1 : d < v->rank ? v->size[d] : 0;
-        const struct followed *y =
-            one && n->n_out > 1 ? take(t, x, d, n->n_out, i) : cut(t, x, d, from, size);
+        const struct followed *y = one && n->n_out > 1 ? follow_take(t, x, d, n->n_out, i)
+                                                       : cut(t, x, d, from, size);
         if (!y)
             return NULL;
         if (one) {
