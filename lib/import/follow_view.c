@@ -108,6 +108,9 @@ static const struct followed *cut(struct follow *t, const struct followed *x, in
     int64_t all = axes_size(&t->axes, &x->axis[d]);
     if (from == 0 && size == all)
         return x;
+    if (size == 0 && from == all)
+        return follow_new(t, FORM_CONSTANT,
+                          NULL); /* of no elements: joined, it adds nothing */
     if (size < 1 || from < 0 || from > all - size)
         return follow_refuse(t, "a part of nothing");
     if (x->form == FORM_PARAMETER && d == 0 && from == 0) {
@@ -193,6 +196,10 @@ static const struct followed *split(struct follow *t, const struct exported_node
 /* [-x2, x1] of the halves x1 and x2. */
 static const struct followed *join(struct follow *t, const struct exported_node *n) {
     int list[2], count = exported_tensors(t->p, n, "tensors", list, 2);
+    const struct exported_value *second =
+        count == 2 && list[1] >= 0 ? &t->p->values.p[list[1]] : NULL;
+    if (second && second->rank && second->size[second->rank - 1] == 0)
+        return t->values[list[0]];
     const struct followed *a = count == 2 ? t->values[list[0]] : NULL,
                           *b = count == 2 ? t->values[list[1]] : NULL;
     if (a && b && a->form == FORM_POINT && b->form == FORM_HALF && b->half == 0 &&

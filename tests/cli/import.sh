@@ -66,6 +66,9 @@ run weft-search -q -m ./llama.json --cluster h100-8 -b 16
 is "$status $(jq -c '.model.name' out)" '0 "llama"' 'weft-search takes it'
 run weft-import --set layers=5 "$archives/own-gpt.pt2"
 is "$status $(jq -c .sizes.layers out)" '0 5' 'its sizes are changed'
+"$bin/weft-import" -q <"$archives/llama.pt2" 2>err | jq -c '.name = "llama"' >out
+[ "$(jq -cS . out)" = "$(jq -cS . llama.json)" ]
+ok $? 'an archive may come on standard input'
 run weft-import "$archives/unet.pt2"
 refuses 3 'unet.pt2: .*aten.conv_transpose2d.input (1, in up: ' 'ops that weft lacks, with their module'
 head -c 3000 "$archives/unet.pt2" >cut.pt2
