@@ -18,6 +18,7 @@ import collections
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -141,6 +142,12 @@ def decoder(name, **more):
     return lambda: model(config(**{**TINY, **more}))
 
 
+def t5():
+    return hf.T5ForConditionalGeneration(hf.T5Config(
+        vocab_size=VOCAB, d_model=48, d_kv=16, d_ff=80, num_layers=2, num_heads=4, dropout_rate=0,
+        use_cache=False))
+
+
 def image(*shape):
     return lambda: torch.rand(BATCH, *shape)
 
@@ -150,6 +157,8 @@ CASES = {  # what makes it; its example; targets that are refused
     "llama-tied": dict(make=decoder("Llama", tie_word_embeddings=True, num_key_value_heads=4)),
     "qwen2": dict(make=decoder("Qwen2")), "qwen3": dict(make=decoder("Qwen3", head_dim=16)),
     "mistral": dict(make=decoder("Mistral", sliding_window=None)),
+    "neox": dict(make=decoder("GPTNeoX", rotary_pct=1.0, hidden_act="gelu_new")),
+    "t5": dict(make=t5, pairs=True),
     "own-gpt": dict(make=GPT), "own-parallel": dict(make=lambda: GPT(parallel=True)),
     "perceptron": dict(make=Perceptron, image=image(8, 8)),
     "mixer": dict(make=Mixer, image=image(16, 12), refused="in different orders"),
@@ -158,8 +167,9 @@ CASES = {  # what makes it; its example; targets that are refused
 FIXTURES = ["gpt2", "llama", "own-gpt", "unet"]
 
 
-def export(model, args, decompose, path):
-    program = torch.export.export(model, args, strict=False)
+def export(model, inputs, decompose, path):
+    args, kwargs = ((), inputs) if isinstance(inputs, dict) else ((inputs,), {})
+    program = torch.export.export(model, args, kwargs, strict=False)
     if decompose:
         program = program.run_decompositions()
     torch.export.save(program, path)
@@ -217,7 +227,7 @@ def losses_of(model, inputs, targets, lr):
     step, losses = torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.95), eps=1e-8), []
     for _ in range(STEPS):
         step.zero_grad()
-        out = model(inputs)
+        out = model(**inputs) if isinstance(inputs, dict) else model(inputs)
         logits = out if isinstance(out, torch.Tensor) else out.logits
         loss = F.cross_entropy(logits.flatten(0, -2), targets.flatten())
         loss.backward()
@@ -227,8 +237,27 @@ def losses_of(model, inputs, targets, lr):
     return losses
 
 
+def pairs(folder, rng):
+    """Pairs of sequences as Megatron-LM writes them, all of full length."""
+    paths, rows = [], []
+    for name in ("input", "target"):
+        ids = rng.integers(1, VOCAB, (BATCH, SEQ))
+        paths.append(os.path.join(folder, name + ".idx"))
+        ids.astype("<u2").tofile(os.path.join(folder, name + ".bin"))
+        with open(paths[-1], "wb") as f:
+            f.write(b"MMIDIDX\0\0" + struct.pack("<qBqq", 1, 8, BATCH, BATCH + 1))
+            f.write(np.full(BATCH, SEQ, "<i4").tobytes())
+            f.write((2 * SEQ * np.arange(BATCH)).astype("<i8").tobytes())
+            f.write(np.arange(BATCH + 1, dtype="<i8").tobytes())
+        rows.append(torch.tensor(ids))
+    before = torch.cat([torch.zeros(BATCH, 1, dtype=torch.long), rows[1][:, :-1]], 1)
+    return ",".join(paths), {"input_ids": rows[0], "decoder_input_ids": before}, rows[1]
+
+
 def data_of(case, folder):
     rng = np.random.default_rng(7)
+    if "pairs" in case:
+        return pairs(folder, rng)
     if "image" not in case:
         ids = np.cumsum(rng.integers(0, 5, BATCH * SEQ + 1)) % VOCAB
         ids.astype("<u2").tofile(os.path.join(folder, "tokens.bin"))
@@ -269,7 +298,7 @@ def compare(name, case, bin, folder):
     for form in ("whole", "decomposed"):
         path = f"{folder}/{name.replace('-', '_')}_{form}.pt2"
         try:
-            export(model, (inputs,), form == "decomposed", path)
+            export(model, inputs, form == "decomposed", path)
         except Exception as e:
             said.append(f"{form}: PyTorch cannot: {str(e).splitlines()[0][:60]}")
             continue
@@ -303,7 +332,7 @@ def fixtures(folder):
         case = CASES[name]
         example = case["image"]() if "image" in case else torch.zeros(2, SEQ, dtype=torch.long)
         with tempfile.TemporaryDirectory() as temporary:
-            export(case["make"](), (example,), False, f"{temporary}/{name}.pt2")
+            export(case["make"](), example, False, f"{temporary}/{name}.pt2")
             slim(f"{temporary}/{name}.pt2", f"{folder}/{name}.pt2")
 
 

@@ -26,9 +26,15 @@ static json_t *param_of(struct build *b, int at, int slot) {
     struct axis dims = build_param_dims(b, at, slot);
     json_t *v = json_pack("{s:o}", "dims", dim_names(b, &dims));
     int first = p->part < 0 ? b->first[p->param] : at;
+    const struct found_op *op = op_at(b, first);
+    if (op->run >= 0 && b->uses[p->param] > 1 && p->part < 0) {
+        json_object_set_new(v, "tie",
+                            json_sprintf("%s.0.%s.%s", b->runs.p[op->run].name, op->name,
+                                         build_slot(op, slot)));
+        json_object_set_new(v, "when", json_string("instance"));
+    }
     if (first == at)
         return v;
-    const struct found_op *op = op_at(b, first);
     for (int i = 0; i < op->n_param; i++)
         if (op->param[i].param == p->param)
             json_object_set_new(v, "tie",
@@ -58,6 +64,16 @@ static json_t *named_json(struct build *b, const char *name, const char *from,
                      "out", to, "dims", dim_names(b, &b->t->ops.p[like].dims));
 }
 
+static bool has_common(const struct build *b, const struct run *r) {
+    for (int k = 0; k < r->ops; k++)
+        for (int i = 0; i < op_at(b, r->begin + k)->n_param; i++) {
+            const struct found_param *p = &op_at(b, r->begin + k)->param[i];
+            if (p->part < 0 && b->uses[p->param] > 1)
+                return true;
+        }
+    return false;
+}
+
 /* The first instance stands for all; what it reads that is handed on has the name of that. */
 static json_t *block_json(struct build *b, struct run *r, json_t *ops) {
     json_t *inside = json_array();
@@ -83,7 +99,11 @@ static json_t *block_json(struct build *b, struct run *r, json_t *ops) {
                                c->name, b->order.p[r->begin + c->place]));
         op_at(b, r->begin + (r->instances - 1) * r->ops + c->place)->out = c->name;
     }
-    return json_pack("{s:s, s:s, s:o}", "name", r->name, "repeat", r->count, "ops", inside);
+    json_t *block =
+        json_pack("{s:s, s:s, s:o}", "name", r->name, "repeat", r->count, "ops", inside);
+    if (has_common(b, r))
+        json_object_set_new(block, "index", json_string("instance"));
+    return block;
 }
 
 static json_t *ops_json(struct build *b) {
@@ -110,6 +130,13 @@ static json_t *inputs_json(struct build *b) {
 
 /* ---- the document ------------------------------------------------------------------------------------- */
 
+/* Do two ops at one place of instances of a block have it, neighbours in the order? */
+static bool is_common(const struct build *b, int at, int other) {
+    const struct found_op *p = op_at(b, at), *q = op_at(b, other);
+    return p->run >= 0 && p->run == q->run && p->place == q->place &&
+           p->instance + 1 == q->instance;
+}
+
 static int count_uses(struct build *b, struct err *err) {
     size_t n = (size_t)b->t->params.n + 1;
     b->uses = arena_array(&b->t->arena, n, sizeof *b->uses);
@@ -119,7 +146,8 @@ static int count_uses(struct build *b, struct err *err) {
             int p = op_at(b, at)->param[i].param;
             if (op_at(b, at)->param[i].part >= 0)
                 continue;
-            if (b->uses[p]++ && (op_at(b, at)->run >= 0 || op_at(b, b->first[p])->run >= 0))
+            if (b->uses[p]++ && !is_common(b, at, b->first[p]) &&
+                (op_at(b, at)->run >= 0 || op_at(b, b->first[p])->run >= 0))
                 return err_input(err, "%.128s: several ops have it, in blocks that repeat",
                                  b->t->p->values.p[b->t->params.p[p].value].path);
             b->first[p] = at;

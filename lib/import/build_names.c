@@ -69,6 +69,8 @@ static void name_attention(struct build *b, const struct found_op *op) {
     name_at(b, k, 2, op->n_in > 1 ? "kv_heads" : "qkv");
     if (op->n_in > 1)
         name_at(b, k, 1, "keys");
+    if (op->n_param)
+        name_at(b, &op->param[0].dims, 0, "buckets");
 }
 
 /* What a product adds and another sums is inside of a feed-forward part. */
@@ -186,7 +188,7 @@ static const char *name_wanted(struct build *b, json_t *taken, const struct foun
     for (char *c = own; *c; c++)
         if (*c == '-')
             *c = '_';
-    if (!op->n_param)
+    if (!op->n_param || op->kind == OP_attention)
         return op->kind == OP_cross_entropy                                  ? "loss"
                : op->kind == OP_attention || op->kind == OP_attention_packed ? "attn"
                                                                              : own;

@@ -107,7 +107,9 @@ static bool same_param(const struct repeats *r, const struct found_param *p,
     const char *a = x->values.p[r->b->t->params.p[p->param].value].path,
                *c = x->values.p[r->b->t->params.p[q->param].value].path;
     const char *m = rest_of(s, a), *n = rest_of(u, c);
-    return p->param != q->param && p->index == q->index && (p->part < 0) == (q->part < 0) &&
+    if (p->param == q->param) /* all instances have it in common */
+        return p->part < 0 && q->part < 0 && same_sizes(r->b, &p->dims, &q->dims);
+    return p->index == q->index && (p->part < 0) == (q->part < 0) &&
            same_sizes(r->b, &p->dims, &q->dims) && m && n && !strcmp(m, n);
 }
 

@@ -97,13 +97,14 @@ static int add_tensor(struct build *b, json_t *tensors, int at, int slot) {
     const struct found_op *op = op_at(b, at);
     const struct found_param *use = &op->param[slot];
     const char *path = b->t->p->values.p[b->t->params.p[use->param].value].path;
-    const char *name = tensor_name(b, op, path);
+    bool common = op->run >= 0 && use->part < 0 && b->uses[use->param] > 1;
+    const char *name = common ? path : tensor_name(b, op, path);
     json_t *dims = name ? dims_text(b, use) : NULL;
     if (!dims || strpbrk(path, "*{}"))
         return json_decref(dims), -1;
     const char *own =
-        op->run >= 0 ? arena_printf(&b->t->arena, "%s.*.%s.%s", b->runs.p[op->run].name,
-                                    op->name, build_slot(op, slot))
+        op->run >= 0 ? arena_printf(&b->t->arena, common ? "%s.0.%s.%s" : "%s.*.%s.%s",
+                                    b->runs.p[op->run].name, op->name, build_slot(op, slot))
                      : arena_printf(&b->t->arena, "%s.%s", op->name, build_slot(op, slot));
     struct axis lies = build_param_dims(b, at, slot);
     bool plain = (int)json_array_size(dims) == lies.n;

@@ -76,6 +76,7 @@ enum followed_form {
     FORM_SCORES,       /* products of queries and keys */
     FORM_SHARES,       /* their softmax */
     FORM_UNSEEN,       /* which of them nothing is seen of */
+    FORM_POSITIONS,    /* rows of a parameter, by a constant of queries and keys */
 };
 
 struct followed {
@@ -86,7 +87,7 @@ struct followed {
     int param; /* PARAMETER */
     int parts; /* TENSOR: of which one index is taken */
     int part[2], index[2];
-    int value;     /* CONSTANT, -1 for a number; POINT: where it ends */
+    int value;     /* CONSTANT, -1: a number; POINT: where it ends; POSITIONS: which rows */
     double number; /* a constant without value; eps; the scale of scores */
     const struct followed *of, *with; /* what it is made of */
     const struct followed *root;      /* POINT: where it begins */
@@ -94,7 +95,8 @@ struct followed {
     int table;                        /* ANGLED, SCORES: a constant, or -1 */
     enum { MASK_ADDED, MASK_SEEN, MASK_UNSEEN } mask; /* what the constant of scores does */
     int half;                                         /* HALF; ANGLED: of a turned one */
-    const struct followed *whole;                     /* the tensor that it became */
+    const struct followed *positions; /* SCORES: what is added to them, or NULL */
+    const struct followed *whole;     /* the tensor that it became */
 };
 
 struct follow {

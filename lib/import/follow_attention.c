@@ -60,6 +60,65 @@ static int causal_of(struct follow *t, const struct followed *s) {
     return mask_is(t, s, true, queries, keys) ? 1 : -1;
 }
 
+/* ---- relative positions -------------------------------------------------------------------------- */
+
+/* The bucket of a key `ahead` positions before the query's, as in T5
+ * (transformers, T5Attention._relative_position_bucket). */
+static int64_t bucket_of(int64_t ahead, int64_t buckets, int64_t distance, bool causal) {
+    int64_t first = 0, by = ahead < 0 ? -ahead : ahead;
+    if (causal) {
+        by = ahead > 0 ? 0 : -ahead;
+    } else {
+        buckets /= 2;
+        first = ahead > 0 ? buckets : 0;
+    }
+    int64_t near = buckets / 2;
+    if (by < near)
+        return first + by;
+    double far = log((double)by / (double)near) / log((double)distance / (double)near);
+    int64_t bucket = near + (int64_t)(far * (double)(buckets - near));
+    return first + (bucket < buckets - 1 ? bucket : buckets - 1);
+}
+
+/* Is each of these rows that of its distance? Of many queries some are looked at. */
+static bool are_buckets(struct follow *t, int ids, int64_t buckets, int64_t distance,
+                        bool causal) {
+    const struct exported_value *v = &t->p->values.p[ids];
+    int64_t step = 1 + v->size[0] / ROWS_MOST;
+    for (int64_t i = 0; i < v->size[0]; i += step)
+        for (int64_t j = 0; j < v->size[1]; j++)
+            if (fold_at(&t->fold, ids, (const int64_t[]){i, j}) !=
+                (double)bucket_of(j - i, buckets, distance, causal))
+                return false;
+    return true;
+}
+
+/* Gives attention the parameter that is added to its scores by distance. */
+static bool add_positions(struct follow *t, int op, const struct followed *s, bool causal) {
+    const struct followed *w = s->positions;
+    if (!w)
+        return true;
+    const struct followed_param *p = &t->params.p[w->param];
+    struct axis heads = p->axis[1], of_weight = p->axis[0],
+                of_op = axis_of(t->ops.p[op].dims.atom[2]);
+    int64_t buckets = axes_size(&t->axes, &of_weight), distance = 128;
+    if (buckets < 4 || buckets % 4 || buckets > 256 ||
+        axes_unify(&t->axes, &heads, &of_op) != AXES_ONE || heads.n != 1 ||
+        of_weight.n != 1)
+        return follow_refuse(t, "positions that are none of heads"), false;
+    if (!are_buckets(t, w->value, buckets, distance, causal))
+        for (distance = buckets / 2 + 1; distance <= 1024; distance++)
+            if (are_buckets(t, w->value, buckets, distance, causal))
+                break;
+    if (distance > 1024)
+        return follow_refuse(t, "scores that positions change otherwise than in T5"), false;
+    of_weight.atom[of_weight.n++] = heads.atom[0];
+    follow_param(t, op, w, of_weight);
+    if (distance != 128)
+        follow_attr(t, op, "distance", json_integer(distance));
+    return true;
+}
+
 /* ---- operands ---------------------------------------------------------------------------------------- */
 
 /* [.., s, d] as [batch, heads, s, d]: what counts samples and heads is in any number of axes. */
@@ -195,6 +254,8 @@ const struct followed *follow_attend(struct follow *t, const struct followed *sh
     int64_t d = axes_size(&t->axes, &x[0]->axis[3]);
     int op = attention_op(t, x);
     if (op < 0)
+        return NULL;
+    if (!add_positions(t, op, s, masked || causal))
         return NULL;
     if (masked || causal)
         follow_attr(t, op, "causal", json_true());

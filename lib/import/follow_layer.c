@@ -233,7 +233,8 @@ static const struct followed *attention(struct follow *t, const struct exported_
                           *mask = follow_arg(t, n, "attn_mask");
     if (!q || !k || !v || q->rank < 3 || k->rank != q->rank || v->rank != q->rank)
         return follow_refuse(t, "attention of what are no heads");
-    if (mask && (mask->form != FORM_CONSTANT || mask->value < 0))
+    const struct followed *positions = mask && mask->form == FORM_POSITIONS ? mask : NULL;
+    if (mask && !positions && (mask->form != FORM_CONSTANT || mask->value < 0))
         return follow_refuse(t, "attention whose mask follows from data");
     struct axis axis[EXPORTED_MAX_RANK];
     memcpy(axis, k->axis, sizeof axis);
@@ -245,8 +246,11 @@ static const struct followed *attention(struct follow *t, const struct exported_
     s->with = follow_reaxed(t, k, k->rank, axis);
     s->axis[q->rank - 1] = axis[k->rank - 1];
     s->number = exported_number(t->p, n, "scale", 1 / sqrt((double)d));
-    s->table = mask ? mask->value : -1;
-    s->mask = mask && t->p->values.p[mask->value].truth ? MASK_SEEN : MASK_ADDED;
+    s->positions = positions;
+    s->table = positions ? positions->table : mask ? mask->value : -1;
+    s->mask = positions                                   ? positions->mask
+              : mask && t->p->values.p[mask->value].truth ? MASK_SEEN
+                                                          : MASK_ADDED;
     shares = follow_new(t, FORM_SHARES, s);
     shares->of = s;
     return follow_attend(t, shares, v, exported_int(t->p, n, "is_causal", 0));

@@ -132,7 +132,16 @@ static const struct followed *add(struct follow *t, const struct exported_node *
         y->number = a->number + number;
         return y;
     }
-    if (a->form == FORM_SCORES && b->form == FORM_CONSTANT && a->table < 0) {
+    if (a->form == FORM_SCORES && b->form == FORM_POSITIONS && a->table < 0 &&
+        !a->positions) {
+        struct followed *y = (struct followed *)follow_reaxed(t, a, a->rank, a->axis);
+        y->positions = b;
+        y->table = b->table;
+        y->mask = b->mask;
+        return y;
+    }
+    if ((a->form == FORM_SCORES || a->form == FORM_POSITIONS) && b->form == FORM_CONSTANT &&
+        a->table < 0) {
         struct followed *y = (struct followed *)follow_reaxed(t, a, a->rank, a->axis);
         y->table = b->value;
         y->mask = MASK_ADDED;
@@ -217,6 +226,20 @@ static const struct followed *with_mask(struct follow *t, const struct followed 
     return y;
 }
 
+/* A mask of each sample stretches what is alike for all. */
+static const struct followed *stretched(struct follow *t, const struct exported_node *n,
+                                        const struct followed *x) {
+    const struct exported_value *to = &t->p->values.p[n->out[0]];
+    struct axis axis[EXPORTED_MAX_RANK];
+    if (!x || x->rank != to->rank)
+        return x;
+    for (int i = 0; i < x->rank; i++)
+        axis[i] = axes_size(&t->axes, &x->axis[i]) == 1 && to->size[i] > 1
+                      ? axis_of(axes_new(&t->axes, to->size[i]))
+                      : x->axis[i];
+    return follow_reaxed(t, x, x->rank, axis);
+}
+
 /* Far enough below all scores that nothing is seen of it. */
 static bool is_far(struct follow *t, const struct followed *x) {
     double number;
@@ -233,6 +256,9 @@ static const struct followed *choose(struct follow *t, const struct exported_nod
     if (p->id == POINT_FILL && v[0]->form == FORM_SCORES && v[1]->form == FORM_CONSTANT &&
         is_far(t, v[2]))
         return with_mask(t, v[0], v[1], MASK_UNSEEN);
+    if (p->id == POINT_WHERE && v[1]->form == FORM_POSITIONS &&
+        v[0]->form == FORM_CONSTANT && is_far(t, v[2]))
+        return stretched(t, n, with_mask(t, v[1], v[0], MASK_SEEN));
     if (p->id == POINT_WHERE && v[1]->form == FORM_SCORES && v[0]->form == FORM_CONSTANT &&
         is_far(t, v[2]))
         return with_mask(t, v[1], v[0], MASK_SEEN);

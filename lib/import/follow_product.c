@@ -217,12 +217,29 @@ static const struct followed *first_rows(struct follow *t, const struct followed
     return y;
 }
 
+/* A row for each pair of a query and a key, as of relative positions. */
+static const struct followed *by_position(struct follow *t, const struct followed *w,
+                                          const struct followed *ids) {
+    const struct exported_value *v = &t->p->values.p[ids->value];
+    struct followed *y = follow_new(t, FORM_POSITIONS, NULL);
+    y->param = w->param;
+    y->value = ids->value;
+    y->rank = 3;
+    for (int i = 0; i < 2; i++)
+        y->axis[i] = axis_of(axes_new(&t->axes, v->size[i]));
+    y->axis[2] = w->axis[1];
+    return y;
+}
+
 static const struct followed *embed(struct follow *t, const struct exported_node *n) {
     const struct followed *w = follow_arg(t, n, "weight"),
                           *ids = follow_arg(t, n, "indices");
     if (!w || !ids || w->form != FORM_PARAMETER || w->rank != 2)
         return follow_refuse(t, "a table that is no parameter");
     if (ids->form == FORM_CONSTANT && ids->value >= 0 && fold_is(&t->fold, ids->value)) {
+        const struct exported_value *v = &t->p->values.p[ids->value];
+        if (v->rank == 2 && v->size[0] > 1 && v->size[1] > 1)
+            return by_position(t, w, ids);
         const struct followed *y = first_rows(t, w, ids);
         struct axis axis[EXPORTED_MAX_RANK] = {{0}};
         int more = t->p->values.p[n->out[0]].rank - 2;

@@ -239,7 +239,9 @@ static const struct followed *make_whole(struct follow *t, const struct followed
     case FORM_SCORES:
         return follow_refuse(t, "a product of two tensors, outside of attention");
     case FORM_SHARES:
-    case FORM_UNSEEN: return follow_refuse(t, "a softmax outside of attention");
+    case FORM_POSITIONS:
+    case FORM_UNSEEN:
+        return follow_refuse(t, "a softmax, or positions, outside of attention");
     }
     return NULL;
 }

@@ -57,6 +57,8 @@ static const struct point points[] = {
     ONE("gelu.default", GELU),
     TWO("minimum.default", MINIMUM),
     TWO("maximum.default", MAXIMUM),
+    TWO("min.other", MINIMUM),
+    TWO("max.other", MAXIMUM),
     {"aten.clamp_min.default", POINT_MAXIMUM, {"self", "min"}},
     {"aten.clamp_max.default", POINT_MINIMUM, {"self", "max"}},
     TWO("eq.Tensor", EQ),
