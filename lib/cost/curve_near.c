@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sizes this many times apart tell less of each other by a factor of sqrt(e); what the curve counts beside
- * a row of the same shape. Of an H100's and a V100's rows, each half predicted from the other, most
- * instructions are nearest with these, among 1.5, 2 and 3, and 0.2 and 0.5. */
+/* Sizes this many times apart tell less of each other by a factor of sqrt(e); what the
+ * curve counts beside a row of the same shape. Of an H100's and a V100's rows, each half
+ * predicted from the other, most instructions are nearest with these, among 1.5, 2 and 3,
+ * and 0.2 and 0.5. */
 static const double near_by = 1.5, of_curve = 0.2;
 static const double too_far = 14; /* squares of steps: a thousandth of a row */
 

@@ -1,4 +1,5 @@
-/* How often a step of a plan uses the rows of an enumeration, and enumerations of several plans. */
+/* How often a step of a plan uses the rows of an enumeration, and enumerations of several
+ * plans. */
 #include "cost/enumerate.h"
 
 #include "common/mem.h"

@@ -10,21 +10,22 @@
 
 /* Rows that are worked in: more tell next to nothing new, and cost their square. */
 enum { MOST_TOLD = 400 };
-/* Of the deviation that devices have from each other: what a form, an opcode and type, and an
- * instruction have of it. The numbers are rounded guesses; an H100 and an H200, taken for each other,
- * have four of five rows within the bounds that follow. */
+/* Of the deviation that devices have from each other: what a form, an opcode and type, and
+ * an instruction have of it. The numbers are rounded guesses; an H100 and an H200, taken
+ * for each other, have four of five rows within the bounds that follow. */
 static const double of_form = 0.5, of_class = 0.7, of_one = 0.3;
 /* Bytes and operations so many times apart are hardly alike. */
 static const double apart = 20;
 /* The deviation of a row from itself, measured again. */
 static const double of_clock = 0.01;
-/* Devices of one datasheet; how much of what two datasheets differ by curves may have wrong; devices of
- * which nothing is known. */
+/* Devices of one datasheet; how much of what two datasheets differ by curves may have
+ * wrong; devices of which nothing is known. */
 static const double at_least = 0.03, of_sheets = 0.25, unknown = 0.7;
-/* A row that is so many deviations off is one of a kind (a library took another kernel): it is worked in
- * as if its clock were so bad. */
+/* A row that is so many deviations off is one of a kind (a library took another kernel): it
+ * is worked in as if its clock were so bad. */
 static const double believed = 1.5;
-/* Half the inter-quartile range of a normal distribution, and four fifths of it on one side. */
+/* Half the inter-quartile range of a normal distribution, and four fifths of it on one
+ * side. */
 static const double half_quartiles = 0.6745, four_of_five = 1.2816;
 
 struct item {
@@ -32,14 +33,15 @@ struct item {
     enum curve_form form;
     double at[2]; /* logarithms of bytes and operations */
     double us;    /* as it would be if the curves told all */
-    double
-        own; /* deviation of what it has alone, where the like device lacks it: the curve's */
+    double own;   /* deviation of what it has alone, where the like device lacks it: the
+                     curve's */
     double uses;
     bool told, barred;
     double off; /* logarithm of measured over us */
 };
 
-/* What rows tell, worked in one by one: the columns of Cholesky's factor of the covariance. */
+/* What rows tell, worked in one by one: the columns of Cholesky's factor of the covariance.
+ */
 struct told {
     double scale[CURVE_FORM_COUNT]; /* deviation of the devices from each other */
     double *mean, *var;             /* of each item's factor, given the rows */
@@ -296,7 +298,8 @@ static struct told work_in_all(const struct likeness *l, const double *scale) {
     return t;
 }
 
-/* Forms are independent of each other, so each has the deviation that makes its rows likeliest. */
+/* Forms are independent of each other, so each has the deviation that makes its rows
+ * likeliest. */
 void likeness_update(struct likeness *l) {
     static const double times[] = {1, 0.25, 0.35, 0.5, 0.7, 1.4, 2, 2.8, 4};
     double scale[CURVE_FORM_COUNT], best[CURVE_FORM_COUNT], found[CURVE_FORM_COUNT];

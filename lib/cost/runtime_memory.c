@@ -1,8 +1,10 @@
-/* Memory under another runtime: what it keeps that weft does not, and what its allocator shares.
+/* Memory under another runtime: what it keeps that weft does not, and what its allocator
+ * shares.
  *
- * weft's arena has a place for every micro-batch that a chunk of an interleaved schedule may hold. PyTorch's
- * allocator gives what one chunk's backward has freed to the next chunk's forward, so a device needs what all
- * its chunks hold at the worst moment, not the sum of what each may hold. */
+ * weft's arena has a place for every micro-batch that a chunk of an interleaved schedule
+ * may hold. PyTorch's allocator gives what one chunk's backward has freed to the next
+ * chunk's forward, so a device needs what all its chunks hold at the worst moment, not the
+ * sum of what each may hold. */
 #include "cost/runtime.h"
 
 #include "common/mem.h"
@@ -29,7 +31,8 @@ static int64_t kept_bytes(const struct runtime *r, const struct instr *i) {
     return i->code == I_dropout && r->kept_masks ? i->n.dropout.elems : 0;
 }
 
-/* Of one stage, for a micro-batch; *passing is the most that one op needs while it is recomputed. */
+/* Of one stage, for a micro-batch; *passing is the most that one op needs while it is
+ * recomputed. */
 static int64_t kept_of(const struct runtime *r, const struct plan *plan,
                        const struct stage_program *sp, int64_t *passing) {
     struct span forward = program_segment(sp, SEG_FORWARD);
@@ -58,7 +61,8 @@ static int64_t held_bytes(const struct chunk *c) {
            (c->backwards - c->weights) * s[POOL_BACKWARD_WEIGHTS].bytes;
 }
 
-/* What all places of the chunks take in the arena; with what is kept besides, as many of that. */
+/* What all places of the chunks take in the arena; with what is kept besides, as many of
+ * that. */
 static int64_t placed_bytes(const struct chunk *c, int n, bool kept) {
     int64_t bytes = 0;
     for (int k = 0; k < n; k++) {
@@ -69,7 +73,8 @@ static int64_t placed_bytes(const struct chunk *c, int n, bool kept) {
     return bytes;
 }
 
-/* Follows the schedule: what a segment needs is there when it begins, and gone when it has ended. */
+/* Follows the schedule: what a segment needs is there when it begins, and gone when it has
+ * ended. */
 static int64_t most_held(const struct plan *plan, int group, struct chunk *c, int n) {
     struct group_schedule s = schedule_of_group(plan, group, schedule_enough(plan));
     int64_t most = 0;

@@ -1,6 +1,6 @@
-/* Times of a device from another one's rows and a few of its own: what is told is believed, what is like
- * it follows, the rest stays, the bounds hold four of five, and what is chosen tells more than what is
- * drawn. */
+/* Times of a device from another one's rows and a few of its own: what is told is believed,
+ * what is like it follows, the rest stays, the bounds hold four of five, and what is chosen
+ * tells more than what is drawn. */
 #include "common/rng.h"
 #include "cost/likeness.h"
 #include "tap.h"
@@ -39,7 +39,8 @@ static double normal(struct rng *r) {
     return sum;
 }
 
-/* Its products take a quarter longer, its sums a third less; each is off by three percent besides. */
+/* Its products take a quarter longer, its sums a third less; each is off by three percent
+ * besides. */
 static double true_us(int i, struct rng *r) {
     struct instr_key key = key_of(i);
     return like_us(&key) * (i < PRODUCTS ? 1.25 : 0.67) * exp(0.03 * normal(r));
@@ -81,8 +82,8 @@ static struct likeness *knows(const struct profile_times *t, const struct device
     return l;
 }
 
-/* How far off the times of the rows that were not told are, in the mean; inside: how many the bounds
- * hold. */
+/* How far off the times of the rows that were not told are, in the mean; inside: how many
+ * the bounds hold. */
 static double off_by(const struct likeness *l, const double *truth, int *inside, int *of) {
     double off = 0;
     *inside = *of = 0;

@@ -1,6 +1,7 @@
-/* A few rows instead of all: which to measure, given what a like device takes, and what the others take
- * then (cost/likeness.h). Estimates are written as rows too, whose source says whose times they rest on, so
- * that they serve whoever reads the profile; a measurement takes their place. */
+/* A few rows instead of all: which to measure, given what a like device takes, and what the
+ * others take then (cost/likeness.h). Estimates are written as rows too, whose source says
+ * whose times they rest on, so that they serve whoever reads the profile; a measurement
+ * takes their place. */
 #include "profile-op.h"
 
 #include "common/mem.h"
