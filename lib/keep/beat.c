@@ -151,11 +151,12 @@ void beat_enter(struct beat *b, enum beat_phase phase) {
     touch(b);
 }
 
-void beat_step(struct beat *b, int64_t step, int64_t sample, double seconds) {
+void beat_step(struct beat *b, int64_t step, int64_t sample, double seconds, double work) {
     if (!b)
         return;
     atomic_store(&b->sample, sample);
     atomic_store(&b->step, step);
+    atomic_fetch_add(&b->work_us, (long long)(1e6 * work));
     atomic_store(&b->last_us, (long long)(1e6 * seconds));
     atomic_fetch_add(&b->steps_us, (long long)(1e6 * seconds));
     touch(b);

@@ -81,6 +81,8 @@ void keep_host_failed(struct keep *k, const char *name);
 int64_t keep_slots(const struct keep *k);
 /* "a:4,b:4" of those that are in, or NULL for this machine; fresh. */
 char *keep_host_list(const struct keep *k);
+/* The host that mpirun puts a rank on: each has as many as it takes, in turn. */
+const char *keep_host_of(const struct keep *k, int64_t rank);
 /* Are all of them this machine, so that its memory is that of all ranks? */
 bool keep_one_machine(const struct keep *k);
 

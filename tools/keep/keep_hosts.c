@@ -72,6 +72,18 @@ char *keep_host_list(const struct keep *k) {
     return list;
 }
 
+const char *keep_host_of(const struct keep *k, int64_t rank) {
+    for (int64_t i = 0; i < k->hosts.n; i++) {
+        const struct host *h = &k->hosts.p[i];
+        if (h->out)
+            continue;
+        if (rank < h->slots)
+            return h->name ? h->name : "this machine";
+        rank -= h->slots;
+    }
+    return "an unknown host";
+}
+
 static void leave_out(struct keep *k, struct host *h, const char *why) {
     char text[256];
     h->out = true;

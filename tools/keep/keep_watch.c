@@ -5,6 +5,7 @@
 #include "common/stats.h"
 #include "keep.h"
 #include "keep/copy.h"
+#include "keep/straggler.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -37,6 +38,8 @@ struct watch {
     double recent[RECENT];
     int n_recent;
     int64_t last_step;
+    struct straggler *peers;
+    int slow;      /* the rank that was named last as slower than its peers; -1 = none is */
     double dead_s; /* when a rank was seen dead; 0 = none */
     char stuck[256];
     int64_t oom_before;
@@ -196,17 +199,11 @@ static void note_steps(struct watch *w) {
                 NULL);
 }
 
-static int compare(const void *a, const void *b) {
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
 static double hang_limit(const struct watch *w) {
     double sorted[RECENT];
     int n = w->n_recent < RECENT ? w->n_recent : RECENT;
     memcpy(sorted, w->recent, sizeof sorted);
-    qsort(sorted, (size_t)n, sizeof *sorted, compare);
-    double limit = n ? HANG_STEPS * sorted[n / 2] : 0;
+    double limit = HANG_STEPS * stats_median(sorted, n);
     return limit > w->k->o.hang_s ? limit : w->k->o.hang_s;
 }
 
@@ -261,6 +258,23 @@ static bool hangs(const struct watch *w) {
     }
     return last > 0 && now_s() - 1e-6 * (double)last > hang_limit(w) &&
            (all_step(w) || some_rank_is_stopped(w));
+}
+
+/* Said once for as long as it stays the same rank. */
+static void note_slow(struct watch *w) {
+    double times;
+    char text[256];
+    const int64_t step = atomic_load(&beats_at(w->beats, 0)->step);
+    int rank = w->told_first ? straggler_look(w->peers, w->beats, &times) : -1;
+    if (rank < 0 || rank == w->slow)
+        return;
+    w->slow = rank;
+    snprintf(text, sizeof text,
+             "rank %d on %s took %.1f times as long as its peers in the last %d steps",
+             rank, keep_host_of(w->k, rank), times, STRAGGLER_STEPS);
+    note("weft-keep: step %lld: %s", (long long)step, text);
+    journal_add(w->k->journal,
+                &(struct event){EVENT_NOTE, w->k->attempt, step, times, text}, NULL);
 }
 
 /* ---- once in a tick ------------------------------------------------------------------------ */
@@ -361,6 +375,7 @@ static void copy_if_due(struct watch *w) {
 
 static void look(struct watch *w) {
     note_steps(w);
+    note_slow(w);
     heed_signals(w);
     heed_size(w);
     heed_hosts(w);
@@ -447,7 +462,8 @@ static void finish(struct watch *w, struct outcome *o) {
 
 int keep_watch(struct keep *k, const struct plan_file *plan, struct outcome *out,
                struct err *err) {
-    struct watch w = {.k = k, .copied_s = now_s(), .oom_before = keep_oom_kills()};
+    struct watch w = {
+        .k = k, .copied_s = now_s(), .oom_before = keep_oom_kills(), .slow = -1};
     *out = (struct outcome){0};
     if (!(w.beats = beats_create(k->beats, (int)plan->ranks, err)))
         return -1;
@@ -455,10 +471,12 @@ int keep_watch(struct keep *k, const struct plan_file *plan, struct outcome *out
         beats_close(w.beats);
         return -1;
     }
+    w.peers = straggler_create((int)plan->ranks);
     while (!w.over) {
         wait_for_output(&w);
         look(&w);
     }
+    straggler_destroy(w.peers);
     finish(&w, out);
     close(w.out[0]);
     close(w.out[1]);

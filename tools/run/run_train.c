@@ -31,6 +31,7 @@ struct loop {
     struct run_inputs in;
     struct progress progress;
     int64_t batch;
+    int group; /* of the plan, that this rank is in */
     bool speaks;
     bool stops;    /* at a step that is not finite */
     int64_t skips; /* steps in a row that were not finite */
@@ -368,18 +369,33 @@ static int save_if_due(struct loop *l, int64_t *saved, struct err *err) {
     return 0;
 }
 
+/* What this rank has computed, in s, for a supervisor; waiting for others is none of it. On GPUs the host does not
+ * know. */
+static double work_s(const struct loop *l) {
+    double sum = 0;
+    if (!l->o->beat || l->gpu)
+        return 0;
+    const double *s = exec_seconds(l->x);
+    for (int i = 0; i < OPCODE_COUNT; i++)
+        if (opcode_key((enum opcode)i) != KEY_COMM &&
+            opcode_key((enum opcode)i) != KEY_P2P && i != I_wait)
+            sum += s[i];
+    return sum;
+}
+
 /* One step, and what is due after it. */
 static int step(struct loop *l, bool *stop, int64_t *saved, struct err *err) {
     struct exec *x = l->x;
     struct exec_metrics m;
-    double start = now_s(), waited = l->report.waited_s;
+    double start = now_s(), waited = l->report.waited_s, work = work_s(l);
     beat_enter(l->o->beat, l->tried ? BEAT_STEP : BEAT_FIRST);
     memset(l->due, 0, sizeof l->due);
     if (exec_step(x, &m, err) < 0)
         return -1;
     double seconds = now_s() - start;
     report_step(l, &m, seconds, seconds - (l->report.waited_s - waited));
-    beat_step(l->o->beat, exec_steps(x), l->o->beat ? exec_sample(x) : 0, seconds);
+    beat_step(l->o->beat, exec_steps(x), l->o->beat ? exec_sample(x) : 0, seconds,
+              work_s(l) - work);
     /* The first one also allocates. */
     l->step_s = l->tried < 2 ? seconds : 0.98 * l->step_s + 0.02 * seconds;
     l->tried++;
@@ -426,6 +442,7 @@ static int steps(struct loop *l, struct err *err) {
         atomic_store(&l->o->beat->step, first);
         atomic_store(&l->o->beat->sample, exec_sample(x));
         atomic_store(&l->o->beat->batch, l->batch);
+        atomic_store(&l->o->beat->group, l->group);
         atomic_store(&l->o->beat->target, last);
     }
     for (int f = 0; f < RUN_FOLDERS; f++)
@@ -595,6 +612,7 @@ int run_train(struct comm *comm, const struct program *g, struct run_options *o,
                      .plan = g->plan,
                      .model = g->plan->model,
                      .batch = g->plan->batch,
+                     .group = program_group_of_rank(g, comm_rank(comm)),
                      .speaks = comm_rank(comm) == 0,
                      .stops = !strcmp(o->non_finite, "stop")};
     int rc = run_open_inputs(&l.in, comm, g, o, err);
