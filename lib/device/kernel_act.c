@@ -75,9 +75,9 @@ VEC vf relu2_slope(vf x) {
     return 2.0f * relu(x);
 }
 
-/* Half of erfc(z), z >= 0, over e^-zz: Chebyshev's fit of Press et al., Numerical Recipes, 1992, good to 1.2e-7
- * of the value however small it is. */
-VEC vf half_erfc_of(vf t) {
+/* ln of erfc(z) e^(zz) / t for t = 1 / (1 + z/2), z >= 0: Chebyshev's fit of Press et al., Numerical
+ * Recipes, 1992. What comes of it is good to 1.2e-7 of the value, however small that is. */
+VEC vf log_erfc(vf t) {
     static const float fit[] = {0.17087277f, -0.82215223f, 1.48851587f, -1.13520398f,
                                 0.27886807f, -0.18628806f, 0.09678418f, 0.37409196f,
                                 1.00002368f, -1.26551223f};
@@ -92,7 +92,7 @@ VEC vf normal_below(vf x, vf *bell) {
     const vf far = v_min(v_set(13.0f), v_max(x, -x)); /* the rest is 0 in a float */
     const vf t = v_inverse(v_fma(far, v_set(0.35355339059327373f), v_set(1.0f)));
     *bell = v_exp(-0.5f * far * far);
-    const vf tail = 0.5f * t * *bell * v_exp(half_erfc_of(t));
+    const vf tail = 0.5f * t * *bell * v_exp(log_erfc(t));
     const vi below = (vi)(x < 0.0f);
     return (vf)((below & (vi)tail) | (~below & (vi)(1.0f - tail)));
 }
