@@ -82,6 +82,30 @@ static void cut_segments(struct repeats *r) {
     }
 }
 
+/* Ops in no numbered module, from `at` on, at most `most`. */
+static int count_loose(const struct repeats *r, int at, int most) {
+    struct segment s;
+    int n = 0;
+    while (n < most && at + n < r->b->order.n && r->segment_of[at + n] < 0 &&
+           !find_segment(r->b, at + n, &s))
+        n++;
+    return n;
+}
+
+/* What the module around does between two of its list belongs to the first, and behind the last as
+ * much as behind the one before it. */
+static void add_loose(struct repeats *r) {
+    for (int64_t i = 0, gap = 0; i < r->segments.n; i++) {
+        struct segment *s = &r->segments.p[i], *next = s + 1;
+        bool list = i + 1 < r->segments.n && next->prefix_size == s->prefix_size &&
+                    !strncmp(next->prefix, s->prefix, s->prefix_size);
+        int end = s->begin + s->ops, between = list ? next->begin - end : (int)gap;
+        gap = count_loose(r, end, between) == between ? between : 0;
+        s->ops += (int)gap;
+        gap = list ? gap : 0;
+    }
+}
+
 /* ---- are two instances alike? ------------------------------------------------------------------------- */
 
 static bool same_sizes(const struct build *b, const struct axis *p, const struct axis *q) {
@@ -278,6 +302,7 @@ void build_repeats(struct build *b) {
             r.last_of[op_at(b, at)->in[x]] = at;
     }
     cut_segments(&r);
+    add_loose(&r);
     for (int i = 0; i < r.segments.n;) {
         struct run run = {0};
         int n = 1;

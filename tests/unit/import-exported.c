@@ -76,6 +76,27 @@ static void attributes(void) {
     model_destroy(m);
 }
 
+/* What the layers have in common is one parameter. */
+static void common(void) {
+    struct err err = {0};
+    struct model *m = import_model("tests/import/relative.pt2", &err);
+    int a = m ? op_find(m, "layer.0.attn") : -1, b = m ? op_find(m, "layer.1.attn") : -1;
+    if (!ok(a >= 0 && b >= 0, "attention with relative positions: %s", err.msg))
+        return;
+    ok(m->ops[a].param[0] >= 0 && m->ops[a].param[0] == m->ops[b].param[0] &&
+           m->params[m->ops[a].param[0]].shape.rank == 2,
+       "its layers have them in common");
+    /* 12 in the module; from 9 on the buckets are the same: the fourth begins at 2 sqrt(distance / 2). */
+    ok(m->ops[a].attr[ATTR_distance] == 9 && m->ops[a].attr[ATTR_scale] == 1 &&
+           m->ops[a].attr[ATTR_causal] == 0,
+       "from %.0f positions on all are alike", m->ops[a].attr[ATTR_distance]);
+    struct weights *w = weights_of(m, &err);
+    ok(w && count(m) == 120 * 32 * 2 + 2 * 4 * 32 * 32 + 8 * 2, "%lld parameters: %s",
+       (long long)count(m), err.msg);
+    weights_destroy(w);
+    model_destroy(m);
+}
+
 static void refused(void) {
     struct err err = {0};
     ok(!import_model("tests/import/unet.pt2", &err) && err.status == EXIT_INPUT &&
@@ -184,6 +205,7 @@ int main(void) {
     same_as("tests/import/own-gpt.pt2", "gpt",
             "layers=2,hidden=48,heads=4,seq=24,vocab=120,tied=0,ffn=144");
     attributes();
+    common();
     refused();
     smallest();
     bad_input();
