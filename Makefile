@@ -72,10 +72,10 @@ NVCC_FLAGS := -std=c++17 -O3 --compress-mode=size -Ilib $(CUDA_CFLAGS) -Xcompile
               $(if $(filter 80,$(NVCC_ARCHS)),-gencode arch=compute_80$(comma)code=[sm_80$(comma)compute_80])
 
 # ---- folders, lowest floor first --------------------------------------------------------
-FLOORS := common solve data checkpoint model plan program cost search aceso device comm exec cuda nccl keep
+FLOORS := common solve data checkpoint model import plan program cost search aceso device comm exec cuda nccl keep
 # Rooms of a large floor have an order too, and in these floors the files: none calls one that calls it.
 # scripts/lint.sh checks both.
-ACYCLIC := common solve data checkpoint program cost aceso search comm keep
+ACYCLIC := common solve data checkpoint import program cost aceso search comm keep
 ROOMS_search := budget graph space evaluate pool bound algorithms run
 # Without CUDA the floor of GPUs has what says so, and the names of GPUs; without cuDNN weft's own kernels
 # convolve, without NCCL the hosts carry what is between GPUs.
@@ -107,10 +107,11 @@ uses_weft-predict      := common model plan program cost
 uses_weft-search       := common solve model plan program cost search aceso
 uses_weft-solve        := common solve
 uses_weft-ckpt         := common checkpoint model
-uses_weft-import       := common model
+uses_weft-import       := common model import
 uses_weft-plan         := common model plan program
 uses_weft-run          := common data checkpoint model plan program cost device comm exec cuda nccl keep
 uses_weft-keep         := common checkpoint keep
+uses_weft-sample       := common data checkpoint model plan program device comm exec
 TOOL_SRCS := $(sort $(wildcard tools/*/weft-*.c))
 TOOLS     := $(basename $(notdir $(TOOL_SRCS)))
 BINS      := $(addprefix $(O)/bin/,$(TOOLS))
@@ -205,6 +206,7 @@ unit_uses_solve   := common solve
 unit_uses_data    := common data
 unit_uses_checkpoint := common checkpoint
 unit_uses_model   := common checkpoint model
+unit_uses_import  := common checkpoint model import
 unit_uses_plan    := common model plan
 unit_uses_program := common model plan program
 unit_uses_cost    := common model plan program cost
@@ -364,7 +366,7 @@ $(BENCH_BINS): %: %.o $(call archives,$(FLOORS))
 # tests/fuzz/*.c are libFuzzer targets: make fuzz CC=clang FUZZ_SECONDS=60
 FUZZ_SRCS := $(sort $(wildcard tests/fuzz/*.c))
 FUZZ_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(FUZZ_SRCS))
-fuzz_floors := common solve data checkpoint model plan program cost
+fuzz_floors := common solve data checkpoint model import plan program cost
 $(FUZZ_BINS:=.o): CFLAGS += -fsanitize=fuzzer
 $(FUZZ_BINS): %: %.o $(call archives,$(fuzz_floors))
 	$(call link,-fsanitize=fuzzer $(call archives,$(fuzz_floors)) $(call floor_libs,$(fuzz_floors)))
@@ -437,7 +439,7 @@ repro-solvers: all
 repro-search: all
 	@WEFT_DATA="$(WEFT_DATA)" scripts/repro-search.sh $(O)/bin
 
-repro-truth: $(addprefix $(O)/bin/,weft-plan weft-predict weft-profile-fit)
+repro-truth: $(addprefix $(O)/bin/,weft-plan weft-predict weft-profile-fit weft-profile-op)
 	@scripts/repro-truth.py $(O)/bin $(if $(WEFT_DATA),"$(WEFT_DATA)")
 repro-faults: all
 	@scripts/repro-faults.py $(O)/bin $(or $(N),20) $(or $(SEED),1)

@@ -150,7 +150,7 @@ CREATE TABLE op (device TEXT, instr TEXT, shape TEXT, dtype TEXT, median_us REAL
   PRIMARY KEY (device, instr, shape, dtype)) WITHOUT ROWID;
 CREATE TABLE comm (device TEXT, collective TEXT, group_size INTEGER, stride INTEGER, groups INTEGER,
   link TEXT, bytes INTEGER, median_us REAL, spread REAL, repeats INTEGER, source TEXT, machine TEXT,
-  measured_at TEXT) ;
+  measured_at TEXT, PRIMARY KEY (device, collective, group_size, stride, groups, link, bytes));
 CREATE TABLE overlap (device TEXT, collective TEXT, link TEXT, fraction REAL, machine TEXT,
   measured_at TEXT);
 CREATE TABLE algorithm (device TEXT, problem TEXT, library INTEGER, shape TEXT, dtype TEXT,

@@ -4,15 +4,17 @@
   scripts/repro-faults.py BIN [N] [SEED]     (make repro-faults N=500)
 
 A small GPT is trained by two ranks. N times, at an instant drawn from the seed, a rank, mpirun or the
-supervisor is killed with SIGKILL, or (one in ten) a rank is stopped with SIGSTOP. Every event is
-logged. Behind the last one the run is stopped by SIGTERM, and the same steps are done without faults. At
+supervisor is killed with SIGKILL, or (one in ten) a rank is stopped with SIGSTOP; "saving" and "resuming"
+are kills of a rank that writes a checkpoint, or starts and reads one. Every event is logged. Behind the last one the run is stopped by SIGTERM, and the same steps are done without faults. At
 the end stands a table: from the fault to the next finished step, steps done twice, and whether each loss
-is that of the run that nobody disturbed. FAULTS_HANG is the least silence that is a hang (2s).
+is that of the run that nobody disturbed. FAULTS_HANG is the least silence that is a hang (2s), FAULTS_KINDS the kinds to draw from.
 """
+import glob
 import json
 import os
 import random
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,9 @@ import time
 BIN = os.path.abspath(sys.argv[1])
 N = int(sys.argv[2]) if len(sys.argv) > 2 else 20
 SEED = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+KINDS = os.environ.get("FAULTS_KINDS", "rank,mpirun,supervisor,saving,resuming").split(",")
+PHASES = {"saving": [5], "resuming": [1, 2]}  # enum beat_phase
+HEADER = 32  # bytes, lib/keep/beat.c
 HANG = os.environ.get("FAULTS_HANG", "2s")
 PLAN = {
     "format": "weft-plan/1", "model": "gpt:nano", "batch": 8,
@@ -70,11 +75,27 @@ class Run:
 
     def victims(self, what):
         mpirun = self.named(self.children(self.p.pid), "mpirun")
+        if what in PHASES:
+            return self.in_phase(PHASES[what])
         if what == "supervisor":
             return [self.p.pid]
         if what == "mpirun":
             return mpirun
         return [r for m in mpirun for r in self.named(self.children(m), "weft-run")]
+
+    def in_phase(self, phases):
+        """Ranks that are there now, by their beats in shared memory."""
+        out = []
+        for path in glob.glob(f"/dev/shm/weft-keep-{os.getuid()}-*/beats"):
+            with open(path, "rb") as f:
+                data = f.read()
+            if len(data) < HEADER or struct.unpack_from("<q", data, 24)[0] != self.p.pid:
+                continue
+            for at in range(HEADER, len(data), struct.unpack_from("<q", data, 8)[0]):
+                pid, phase = struct.unpack_from("<qq", data, at)
+                if pid and phase in phases and os.path.exists(f"/proc/{pid}"):
+                    out.append(pid)
+        return out
 
     def over(self):
         return self.p.poll() is not None
@@ -90,12 +111,18 @@ def reference(folder, steps):
 def strike(run, what, rng):
     """One fault; returns the time until the next step that was finished, or None at the end."""
     # Anywhere, the start of an attempt and the reading of its state included.
-    time.sleep(rng.uniform(0.05, 1.5))
+    time.sleep(0 if what == "resuming" else rng.uniform(0.05, 1.5))
+    if what == "resuming":  # so something must have died first
+        for pid in run.victims("rank")[:1]:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(rng.uniform(0.2, 0.7))
+    until = time.monotonic() + 1
     while not run.over():
-        pids = run.victims(what)
+        # An attempt that was faster than this has no rank in that phase any more.
+        pids = run.victims(what if time.monotonic() < until or what not in PHASES else "rank")
         if pids:
             break
-        time.sleep(0.005)
+        time.sleep(0.0005 if what in PHASES else 0.005)
     if run.over():
         return None
     pid, step = rng.choice(pids), run.seen[-1][1]["step"] if run.seen else 0
@@ -127,9 +154,8 @@ def main():
             json.dump(PLAN, f)
         print(f"seed {SEED}, {N} faults", flush=True)
         run, took = Run(folder), {}
-        kinds = ["rank", "mpirun", "supervisor"]
         for i in range(N):
-            what = "stop" if i % 10 == 9 else rng.choice(kinds)
+            what = "stop" if i % 10 == 9 else rng.choice(KINDS)
             seconds = strike(run, what, rng)
             if seconds is not None:
                 took.setdefault(what, []).append(seconds)

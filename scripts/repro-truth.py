@@ -200,10 +200,11 @@ def halves(database, work):
 
 
 def table(weft, database, like):
-    """instruction -> rows, median, what four of five keep to, in percent: of rows not fitted to."""
+    """instruction -> rows, median, what four of five keep to, in percent: of rows not fitted to, by the curve and
+    the rows of the other half beside it, as a profile answers."""
     out = {}
     for words in map(str.split, weft.run("profile-fit", ["-p", database, "--like", like, "--text"]).splitlines()[1:]):
-        out[words[0]] = (int(words[1]), float(words[2]), float(words[3]))
+        out[words[0]] = (int(words[1]), float(words[5]), float(words[6]))
     return out
 
 
@@ -229,6 +230,55 @@ def profile(weft, kind, packed, like, work):
     line(f"{rows} rows: within the bounds that the curves give", f"{100 * inside / rows:.1f} %", "80 %")
 
 
+# ---- a device after a few probes -----------------------------------------------------------------
+STEPS = [
+    ("gpt:1.3B", "-b 16 --micro-batch 2"), ("gpt:1.3B", "-b 16 --micro-batch 4 --tp 8"),
+    ("gpt:1.3B", "-b 32 --micro-batch 8 --dp 4"), ("llama:7B", "-b 8 --micro-batch 1"),
+    ("llama:7B", "-b 16 --micro-batch 4 --tp 4"), ("llama:7B", "-b 16 --micro-batch 2 --tp 8"),
+    ("t5:770M", "-b 16 --micro-batch 8"), ("t5:770M", "-b 16 --micro-batch 2 --tp 2"),
+    ("moe:1.3B", "-b 16 --micro-batch 4"), ("moe:1.3B", "-b 16 --micro-batch 4 --tp 4"),
+]
+
+
+def computing_us(weft, database, kind, plan):
+    """What the stages of a plan compute: collectives are not what is asked."""
+    args = ["-p", database, "--datasheets", "--device", kind, plan]
+    return sum(s["compute_us"] for s in json.loads(weft.run("predict", args))["stages"])
+
+
+def probed(weft, like, target, kind, count, plans, work):
+    """A profile of the target out of so many of its rows, and another device's: how far steps are off."""
+    database = os.path.join(work, f"probed-{kind}-{count}.db")
+    for path in (database, database + "-wal", database + "-shm"):
+        if os.path.exists(path):
+            os.remove(path)
+    weft.run("profile-op", [*(w for p in plans for w in ("--plan", p)), "--probes", str(count), "--like", like,
+                            "--from", target, "--device", kind, "-p", database])
+    return [abs(computing_us(weft, database, kind, p) / computing_us(weft, target, kind, p) - 1) for p in plans]
+
+
+def probes(weft, like, target, kind, work):
+    plans = []
+    for i, (model, how) in enumerate(STEPS):
+        plans.append(os.path.join(work, f"step{i}.json"))
+        weft.run("plan", ["-m", model, "--dtype", "bf16", "--cluster", f"{kind}:8", *how.split(), "-o", plans[-1]])
+    print(f"\nWhat {len(plans)} steps of four families compute on the {kind}, from the other's rows and a few of its own")
+    for count, aim in ((0, 6), (20, 3), (60, 2)):
+        each = sorted(sum((probed(weft, like, target, kind, count, [p], work) for p in plans), []))
+        line(f"{count} probes for each plan: median and worst off",
+             f"{100 * statistics.median(each):.1f} % {100 * each[-1]:.1f} %", f"within {aim} %")
+    for count, aim in ((20, 3), (60, 2)):
+        together = sorted(probed(weft, like, target, kind, count, plans, work))
+        line(f"{count} probes for all {len(plans)} plans together",
+             f"{100 * statistics.median(together):.1f} % {100 * together[-1]:.1f} %", f"within {aim} %")
+
+
+def both_probes(weft, data, work):
+    paths = [unpack(os.path.join(data, "gpu", f"{kind}.db.xz"), work) for kind in ("h100", "h200")]
+    probes(weft, *paths, "h200", work)
+    probes(weft, *paths[::-1], "h100", work)
+
+
 def main():
     weft = Weft(sys.argv[1])
     data = sys.argv[2] if len(sys.argv) > 2 else ""
@@ -242,6 +292,7 @@ def main():
              lambda p: all_reduces(p, os.path.join(devices, "a100-40gb.json"))),
             ("gpu/h100.db.xz", lambda p: profile(weft, "H100", p, "h200", work)),
             ("gpu/h200.db.xz", lambda p: profile(weft, "H200", p, "h100", work)),
+            ("gpu", lambda p: both_probes(weft, data, work)),
         ]
         for name, judge in sets:
             path = os.path.join(data, name)

@@ -88,6 +88,9 @@ struct checkpoint_report {
 #define CHECKPOINT_REALS(X)                                                                \
     X(lr)                                                                                  \
     X(min_lr) X(clip) X(weight_decay) X(beta1) X(beta2) X(momentum) X(validation)
+/* Those that came later, and what checkpoints of before them were trained with. */
+#define CHECKPOINT_LATER_WHOLES(X) X(decay_from, 0)
+#define CHECKPOINT_LATER_REALS(X)  X(eps, 1e-8)
 
 struct checkpoint_settings {
 #define X(name) int64_t name;
@@ -96,6 +99,13 @@ struct checkpoint_settings {
 #define X(name) double name;
     CHECKPOINT_REALS(X)
 #undef X
+#define X(name, before) int64_t name;
+    CHECKPOINT_LATER_WHOLES(X)
+#undef X
+#define X(name, before) double name;
+    CHECKPOINT_LATER_REALS(X)
+#undef X
+    const char *decay; /* how the learning rate falls; NULL: as a cosine */
 };
 
 /* What it is trained on. */
@@ -108,6 +118,7 @@ struct checkpoint_data {
 struct checkpoint_info {
     int64_t step;        /* training steps done */
     int64_t skipped;     /* of them those that were not finite and changed nothing */
+    int64_t missing;     /* samples of them that could not be read, and did not count */
     double loss_scale;   /* of fp16: a power of two from 1; 0 = none */
     int64_t good_steps;  /* since it changed, with finite gradients */
     int64_t sample;      /* data position: index of the next training sample */
@@ -116,6 +127,7 @@ struct checkpoint_info {
     const char *model;   /* name of the model: "gpt" */
     const char *ref;     /* how plans name it: "gpt:1.3B"; NULL: it is not a shipped one */
     const char *set;     /* its overrides: "layers=4"; NULL: none */
+    const char *doc;     /* of one that is not shipped its file, as JSON; or NULL */
     uint64_t model_hash; /* over all that fixes the tensors' shapes and meaning */
     const char
         *facts;    /* what the hash is over, in words: a JSON object of texts; or NULL */

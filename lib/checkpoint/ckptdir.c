@@ -107,8 +107,7 @@ static int remove_content(const char *path, struct err *err) {
         if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
             continue;
         char *file = ckpt_join(path, de->d_name);
-        if (unlink(file) < 0 && errno != ENOENT)
-            bad = remove_failed(file, err);
+        bad = ckpt_remove_dir(file, err) < 0;
         free(file);
     }
     closedir(d);
@@ -120,10 +119,10 @@ int ckpt_remove_dir(const char *path, struct err *err) {
     if (lstat(path, &st) < 0)
         return errno == ENOENT ? 0 : remove_failed(path, err);
     if (!S_ISDIR(st.st_mode)) /* a link is removed, never followed */
-        return unlink(path) < 0 ? remove_failed(path, err) : 0;
+        return unlink(path) < 0 && errno != ENOENT ? remove_failed(path, err) : 0;
     if (remove_content(path, err) < 0)
         return -1;
-    return rmdir(path) < 0 ? remove_failed(path, err) : 0;
+    return rmdir(path) < 0 && errno != ENOENT ? remove_failed(path, err) : 0;
 }
 
 int ckpt_sync_dir(const char *path, struct err *err) {

@@ -43,7 +43,8 @@ int ckpt_scan(struct ckpt_entries *e, const char *dir, struct err *err);
 /* Makes a directory and those above it. Returns 0 or -1. */
 int ckpt_make_dirs(const char *path, struct err *err);
 
-/* Removes a directory of plain files; a missing one is fine. Returns 0 or -1. */
+/* Removes a file, a link, or a directory with all that is in it; what is missing, or goes meanwhile, is fine. Returns
+ * 0 or -1. */
 int ckpt_remove_dir(const char *path, struct err *err);
 
 /* Renames, and writes the directory that holds the name to the disk. Returns 0 or -1. */

@@ -89,6 +89,14 @@ static json_t *settings_json(const struct checkpoint_settings *s) {
 #define X(name) json_object_set_new(o, #name, json_real(s->name));
     CHECKPOINT_REALS(X)
 #undef X
+#define X(name, before) json_object_set_new(o, #name, json_integer(s->name));
+    CHECKPOINT_LATER_WHOLES(X)
+#undef X
+#define X(name, before) json_object_set_new(o, #name, json_real(s->name));
+    CHECKPOINT_LATER_REALS(X)
+#undef X
+    if (s->decay)
+        json_object_set_new(o, "decay", json_string(s->decay));
     return o;
 }
 
@@ -107,6 +115,8 @@ static json_t *info_json(const struct checkpoint_info *info) {
     json_object_set_new(root, "format", json_string(CKPT_FORMAT));
     json_object_set_new(root, "step", json_integer(info->step));
     json_object_set_new(root, "skipped", json_integer(info->skipped));
+    if (info->missing)
+        json_object_set_new(root, "missing", json_integer(info->missing));
     if (info->loss_scale > 0) {
         json_object_set_new(root, "loss_scale", json_real(info->loss_scale));
         json_object_set_new(root, "good_steps", json_integer(info->good_steps));
@@ -125,6 +135,8 @@ static json_t *info_json(const struct checkpoint_info *info) {
         json_object_set_new(root, "model_ref", json_string(info->ref));
     if (info->set && info->set[0])
         json_object_set_new(root, "model_set", json_string(info->set));
+    if (info->doc) /* as text: the order of its keys is that of its inputs and dims */
+        json_object_set_new(root, "model_file", json_string(info->doc));
     json_object_set_new(root, "data", data_json(&info->data));
     json_object_set_new(root, "settings", settings_json(&info->settings));
     return root;
@@ -311,12 +323,38 @@ static int read_seed(const json_t *obj, uint64_t *out, struct err *err) {
     return 0;
 }
 
-static int read_settings(const json_t *obj, struct checkpoint_settings *s,
-                         struct err *err) {
-#define X(name) #name " "
-    if (json_keys(obj, CHECKPOINT_WHOLES(X) CHECKPOINT_REALS(X), err) < 0)
+/* What came later is as it was before where it is not said. */
+static int read_later(struct ckpt_index *ix, const json_t *obj,
+                      struct checkpoint_settings *s, struct err *err) {
+#define X(name, before)                                                                    \
+    s->name = before;                                                                      \
+    if (json_opt_int(obj, #name, 0, INT64_MAX, &s->name, err) < 0)                         \
+        return -1;
+    CHECKPOINT_LATER_WHOLES(X)
+#undef X
+#define X(name, before)                                                                    \
+    s->name = before;                                                                      \
+    if (json_opt_num(obj, #name, 0, HUGE_VAL, &s->name, err) < 0)                          \
+        return -1;
+    CHECKPOINT_LATER_REALS(X)
+#undef X
+    if (json_opt_str(obj, "decay", &s->decay, err) < 0)
+        return -1;
+    s->decay = s->decay ? arena_strdup(&ix->arena, s->decay) : NULL;
+    return 0;
+}
+
+static int read_settings(struct ckpt_index *ix, const json_t *obj,
+                         struct checkpoint_settings *s, struct err *err) {
+#define X(name)             #name " "
+#define LATER(name, before) #name " "
+    if (json_keys(obj,
+                  CHECKPOINT_WHOLES(X) CHECKPOINT_REALS(X) CHECKPOINT_LATER_WHOLES(LATER)
+                      CHECKPOINT_LATER_REALS(LATER) "decay",
+                  err) < 0)
         return -1;
 #undef X
+#undef LATER
 #define X(name)                                                                            \
     if (json_int(obj, #name, 0, INT64_MAX, &s->name, err) < 0)                             \
         return -1;
@@ -327,7 +365,7 @@ static int read_settings(const json_t *obj, struct checkpoint_settings *s,
         return -1;
     CHECKPOINT_REALS(X)
 #undef X
-    return 0;
+    return read_later(ix, obj, s, err);
 }
 
 static int read_data(struct ckpt_index *ix, const json_t *obj, struct checkpoint_data *d,
@@ -362,12 +400,13 @@ static int read_info(struct ckpt_index *ix, struct checkpoint_info *info, const 
     json_t *data, *settings;
     if (json_format(doc, CKPT_FORMAT, err) < 0 ||
         json_keys(doc,
-                  "format step skipped loss_scale good_steps sample seed run model "
-                  "model_hash model_facts model_ref model_set batch data settings files "
-                  "tensors checksum",
+                  "format step skipped missing loss_scale good_steps sample seed run model "
+                  "model_hash model_facts model_ref model_set model_file batch data settings "
+                  "files tensors checksum",
                   err) < 0 ||
         json_int(doc, "step", 0, INT64_MAX, &info->step, err) < 0 ||
         json_int(doc, "skipped", 0, info->step, &info->skipped, err) < 0 ||
+        json_opt_int(doc, "missing", 0, INT64_MAX, &info->missing, err) < 0 ||
         json_opt_num(doc, "loss_scale", 1, 0x1p60, &info->loss_scale, err) < 0 ||
         json_opt_int(doc, "good_steps", 0, info->step, &info->good_steps, err) < 0 ||
         json_int(doc, "sample", 0, INT64_MAX, &info->sample, err) < 0 ||
@@ -378,16 +417,18 @@ static int read_info(struct ckpt_index *ix, struct checkpoint_info *info, const 
         read_facts(ix, info, doc, err) < 0 ||
         json_opt_str(doc, "model_ref", &info->ref, err) < 0 ||
         json_opt_str(doc, "model_set", &info->set, err) < 0 ||
+        json_opt_str(doc, "model_file", &info->doc, err) < 0 ||
         json_object_member(doc, "data", &data, err) < 0 ||
         json_object_member(doc, "settings", &settings, err) < 0)
         return -1;
     if (read_data(ix, data, &info->data, err) < 0)
         return err_at(err, "data");
-    if (read_settings(settings, &info->settings, err) < 0)
+    if (read_settings(ix, settings, &info->settings, err) < 0)
         return err_at(err, "settings");
     info->model = arena_strdup(&ix->arena, model);
     info->ref = info->ref ? arena_strdup(&ix->arena, info->ref) : NULL;
     info->set = info->set ? arena_strdup(&ix->arena, info->set) : NULL;
+    info->doc = info->doc ? arena_strdup(&ix->arena, info->doc) : NULL;
     return 0;
 }
 

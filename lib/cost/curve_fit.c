@@ -162,8 +162,7 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* What four of five rows keep to; of n rows the bound is the next above that share. */
-static double bound_of(double *off, int64_t n) {
+double curve_bound(double *off, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         off[i] = fabs(off[i]);
     qsort(off, (size_t)n, sizeof *off, by_size);
@@ -178,7 +177,7 @@ static double prior_off(const struct fit *f, const struct curve *c) {
     double *off = mem_array((size_t)f->n, sizeof *off);
     for (int64_t i = 0; i < f->n; i++)
         off[i] = log(f->rows[i].us / curve_us(f->chip, c, &f->rows[i].shape));
-    double seen = bound_of(off, f->n);
+    double seen = curve_bound(off, f->n);
     free(off);
     return log1p(fmax(c->within, seen));
 }
@@ -234,7 +233,7 @@ static void fit_part(const struct chip *chip, const struct curve_row *rows, int6
 }
 
 void curve_held_out(const struct chip *chip, const struct curve_row *rows, int64_t n,
-                    const struct curve *prior, double *out) {
+                    const struct curve *prior, bool near, double *out) {
     struct curve_row *half = mem_array((size_t)n, sizeof *half);
     for (int side = 0; side < 2; side++) {
         struct curve c = *prior;
@@ -243,8 +242,12 @@ void curve_held_out(const struct chip *chip, const struct curve_row *rows, int64
             half[used++] = rows[i];
         if (used)
             fit_part(chip, half, used, &c);
+        struct curve_near beside;
+        curve_near_init(&beside, chip, &c, half, near ? used : 0);
         for (int64_t i = 1 - side; i < n; i += 2)
-            out[i] = log(rows[i].us / curve_us(chip, &c, &rows[i].shape));
+            out[i] = log(rows[i].us / curve_us(chip, &c, &rows[i].shape) /
+                         curve_near_factor(&beside, &rows[i].shape));
+        curve_near_release(&beside);
     }
     free(half);
 }
@@ -252,8 +255,8 @@ void curve_held_out(const struct chip *chip, const struct curve_row *rows, int64
 void curve_fit(const struct chip *chip, const struct curve_row *rows, int64_t n,
                struct curve *c) {
     double *off = mem_array((size_t)n, sizeof *off);
-    curve_held_out(chip, rows, n, c, off);
-    double within = bound_of(off, n);
+    curve_held_out(chip, rows, n, c, false, off);
+    double within = curve_bound(off, n);
     free(off);
     fit_part(chip, rows, n, c);
     /* Of a few rows one cannot tell how far off the next will be. */

@@ -12,12 +12,7 @@
 #ifndef WEFT_CURVE_FIT_H
 #define WEFT_CURVE_FIT_H
 
-#include "cost/curve.h"
-
-struct curve_row {
-    struct curve_shape shape;
-    double us;
-};
+#include "cost/curve_near.h"
 
 /* Rows below which a curve of this form says nothing of its own. */
 int curve_least_rows(enum curve_form f);
@@ -27,8 +22,12 @@ void curve_fit(const struct chip *chip, const struct curve_row *rows, int64_t n,
                struct curve *c);
 
 /* logarithms of measured over predicted times, of rows that the curve was not fitted to: each of
- * two halves is predicted by a fit of the other. out: n numbers. */
+ * two halves is predicted by a fit of the other; near: and by what its rows nearby are off. out: n
+ * numbers. */
 void curve_held_out(const struct chip *chip, const struct curve_row *rows, int64_t n,
-                    const struct curve *prior, double *out);
+                    const struct curve *prior, bool near, double *out);
+/* What four of five of these logarithms keep to, as a part; of n of them the next above that share. They
+ * are sorted, without their signs. */
+double curve_bound(double *off, int64_t n);
 
 #endif

@@ -11,6 +11,7 @@
 #include <string.h>
 
 static const double never = 1e9; /* nothing that a device has per second is as little */
+static const double least_cache = 1e4; /* nor has any so few bytes of cache */
 
 /* ---- reading ----------------------------------------------------------------------- */
 
@@ -47,12 +48,41 @@ static int read_cache(const json_t *doc, struct chip *chip, struct err *err) {
     if (json_object_member(doc, "cache", &cache, err) < 0)
         return -1;
     if (json_keys(cache, "bytes bandwidth", err) < 0 ||
-        json_num(cache, "bytes", 1, 1e12, &chip->cache_bytes, err) < 0 ||
+        json_num(cache, "bytes", least_cache, 1e12, &chip->cache_bytes, err) < 0 ||
         json_rate(cache, "bandwidth", &chip->cache_bandwidth, err) < 0)
         return err_at(err, "cache");
     if (chip->cache_bandwidth < chip->bandwidth)
         return err_input(err, "cache.bandwidth: %g is less than the memory's, %g",
                          chip->cache_bandwidth, chip->bandwidth);
+    return 0;
+}
+
+/* The digits of "450 GB/s" or "80 GB" alone: a number that no link and no memory is as small as. */
+static int check_rate_or_bytes(const json_t *o, const char *key, struct err *err) {
+    static const double least_ever = 1e6;
+    const json_t *v = json_object_get(o, key);
+    if (!json_is_number(v) || json_number_value(v) >= least_ever)
+        return 0;
+    return err_input(err, "%s: expected bytes, or bytes per second, as 4.5e11, got %g", key,
+                     json_number_value(v));
+}
+
+/* The rest is weft-cluster(5)'s, which reads it when a cluster is made of it. */
+static int check_node(const json_t *doc, struct err *err) {
+    const json_t *node = json_object_get(doc, "node"), *link;
+    size_t i;
+    if (!node)
+        return 0;
+    if (!json_is_object(node))
+        return err_input(err, "node: expected an object, got %s", json_type_name(node));
+    if (check_rate_or_bytes(node, "memory", err) < 0 ||
+        check_rate_or_bytes(node, "host_bandwidth", err) < 0)
+        return err_at(err, "node");
+    json_array_foreach(json_object_get(node, "links"), i,
+                       link) if (check_rate_or_bytes(link, "bandwidth", err) < 0) {
+        err_at(err, "links[%d]", (int)i);
+        return err_at(err, "node");
+    }
     return 0;
 }
 
@@ -187,7 +217,8 @@ static int read_model(const json_t *doc, struct device_model *m, struct err *err
     memcpy(m->name, name, strlen(name) + 1);
     m->about = about ? mem_strdup(about) : NULL;
     m->node = json_incref(json_object_get(doc, "node"));
-    if (read_chip(doc, &m->chip, err) < 0 || read_links(doc, m, err) < 0)
+    if (read_chip(doc, &m->chip, err) < 0 || check_node(doc, err) < 0 ||
+        read_links(doc, m, err) < 0)
         return -1;
     return read_curves(doc, m, err);
 }

@@ -40,6 +40,12 @@ void enumerate_program(const struct program *g, const struct cluster *cluster,
                        struct enumeration *out);
 void enumeration_release(struct enumeration *e);
 
+/* Adds to uses[i] how often a step of this program uses the i-th row, all stages together; of instructions
+ * that are keyed by a curve the two sizes around count, each by its share. (enumerate_uses.c) */
+void enumerate_uses(const struct program *g, const struct enumeration *e, double *uses);
+/* Adds what `from` has, and releases that. */
+void enumeration_merge(struct enumeration *into, struct enumeration *from);
+
 /* May a mesh of a job of max_devices have this many devices: a power of two or a divisor?
  */
 bool enumerate_factor(int64_t factor, int64_t max_devices);

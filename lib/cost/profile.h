@@ -30,8 +30,10 @@ struct profile_op {
     const char *dtype;        /* "bf16" */
     double median_us, spread; /* spread: half the inter-quartile range over the median */
     int64_t repeats;
-    const char *source; /* "measured", or how it was computed: "roofline 312T:1.5T:5us" */
+    /* "measured", how it was computed: "roofline 312T:1.5T:5us", or, estimated, from whose rows: "like h100" */
+    const char *source;
 };
+#define PROFILE_ESTIMATED "like "
 
 /* collective: all_gather, all_reduce, reduce_scatter, all_to_all, p2p. bytes: of the larger side
  * for gather and scatter, of the buffer otherwise. groups: how many such groups ran at the same
@@ -63,10 +65,11 @@ struct profile_algorithms {
 struct profile *profile_open(const char *path, bool create, struct err *err);
 void profile_close(struct profile *p);
 
+/* Estimated rows do not count: what is measured takes their place. */
 bool profile_has_op(struct profile *p, const char *device, const char *instr,
                     const char *shape, const char *dtype);
 bool profile_has_comm(struct profile *p, const struct profile_comm *key);
-/* One transaction each; a row with the same key is left as it is. The machine's name and the
+/* One transaction each; a row with the same key is left as it is, unless it was estimated. The machine's name and the
  * time of day are recorded by the library. */
 int profile_put_op(struct profile *p, const struct profile_op *row, struct err *err);
 int profile_put_comm(struct profile *p, const struct profile_comm *row, struct err *err);
@@ -106,7 +109,8 @@ enum { PROFILE_LATENCY_ELEMS = 256 };
 struct profile_time {
     double us; /* median; -1 = the profile has no such row */
     double spread;
-    bool computed; /* from a roofline, not measured */
+    bool computed;  /* from a roofline or estimated, not measured */
+    bool estimated; /* from rows of a like device and some of this one */
     /* of the smallest size that there is, which is more than twice the one asked for and
      * takes more than latency */
     bool below;

@@ -24,7 +24,8 @@ struct column {
     COLUMN(row, REAL, median_us), COLUMN(row, REAL, spread), COLUMN(row, INT, repeats),    \
         COLUMN(row, TEXT, source)
 
-enum { COLUMNS = 12, SQL = 512 };
+enum { COLUMNS = 12, SQL = 1024 };
+#define IS_ESTIMATED "substr(source, 1, 5) = '" PROFILE_ESTIMATED "'"
 
 /* In the order of enum profile_table. The key's columns come first; behind all columns each table has the
  * machine and the time of day. */
@@ -92,7 +93,28 @@ static void say(struct sql *s, const char *before, const char *what, int number)
     s->n += (size_t)n < left ? (size_t)n : left - 1;
 }
 
-/* ON CONFLICT DO NOTHING forgives a key that is there, and nothing else. */
+static bool has_source(const struct table *t) {
+    for (int i = 0; i < t->n; i++)
+        if (!strcmp(t->columns[i].name, "source"))
+            return true;
+    return false;
+}
+
+/* A key that is there is left alone, but what was estimated gives way. */
+static void say_conflict(struct sql *s, const struct table *t) {
+    if (!has_source(t)) {
+        say(s, "ON CONFLICT DO NOTHING", "", 0);
+        return;
+    }
+    for (int i = 0; i < t->n_key; i++)
+        say(s, i ? ", " : "ON CONFLICT (", t->columns[i].name, 0);
+    say(s, ") DO UPDATE SET (median_us, spread, repeats, source, machine, measured_at)", "",
+        0);
+    say(s, " = (excluded.median_us, excluded.spread, excluded.repeats, ", "", 0);
+    say(s, "excluded.source, excluded.machine, excluded.measured_at)", "", 0);
+    say(s, " WHERE " IS_ESTIMATED, "", 0);
+}
+
 static sqlite3_stmt *prepare_put(struct profile *p, const struct table *t,
                                  struct err *err) {
     struct sql s = {.n = 0};
@@ -102,7 +124,8 @@ static sqlite3_stmt *prepare_put(struct profile *p, const struct table *t,
     say(&s, ", machine, measured_at) VALUES (", "", 1);
     for (int i = 1; i <= t->n; i++)
         say(&s, ", ", "", i + 1);
-    say(&s, ", strftime('%Y-%m-%dT%H:%M:%SZ', 'now')) ON CONFLICT DO NOTHING", "", 0);
+    say(&s, ", strftime('%Y-%m-%dT%H:%M:%SZ', 'now')) ", "", 0);
+    say_conflict(&s, t);
     return profile_prepare(p, s.text, err);
 }
 
@@ -114,6 +137,8 @@ static sqlite3_stmt *prepare_has(struct profile *p, const struct table *t,
         say(&s, i ? " AND " : " WHERE ", t->columns[i].name, 0);
         say(&s, " = ", "", i + 1);
     }
+    if (has_source(t))
+        say(&s, " AND NOT ", IS_ESTIMATED, 0);
     return profile_prepare(p, s.text, err);
 }
 

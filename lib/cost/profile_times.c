@@ -161,7 +161,8 @@ static struct profile_time series_at(const struct points *ps, const struct serie
     double f = (double)(x - p[lo].x) / (double)(p[hi].x - p[lo].x);
     return (struct profile_time){.us = a->us + f * (b->us - a->us),
                                  .spread = fmax(a->spread, b->spread),
-                                 .computed = a->computed || b->computed};
+                                 .computed = a->computed || b->computed,
+                                 .estimated = a->estimated || b->estimated};
 }
 
 /* How far apart two sizes are, by ratio. */
@@ -194,13 +195,18 @@ static bool good_time(double us) {
     return isfinite(us) && us >= 0;
 }
 
+static bool is_estimated(const char *source) {
+    return !strncmp(source, PROFILE_ESTIMATED, sizeof PROFILE_ESTIMATED - 1);
+}
+
 /* Median, spread and source, from this column on. */
 static struct profile_time time_of(sqlite3_stmt *s, int column) {
     double spread = sqlite3_column_double(s, column + 1);
+    const char *source = text_of(s, column + 2);
     return (struct profile_time){.us = sqlite3_column_double(s, column),
                                  .spread = good_time(spread) ? spread : 0,
-                                 .computed =
-                                     strcmp(text_of(s, column + 2), "measured") != 0};
+                                 .computed = strcmp(source, "measured") != 0,
+                                 .estimated = is_estimated(source)};
 }
 
 static int shape_error(enum opcode code, const char *shape, struct err *err) {
@@ -217,7 +223,7 @@ static int shape_error(enum opcode code, const char *shape, struct err *err) {
 /* Keeps how a computed row was made: what stands behind the first word of its source. */
 static void keep_source(char **kept, sqlite3_stmt *s, int column) {
     const char *source = text_of(s, column), *how = strchr(source, ' ');
-    if (!*kept && strcmp(source, "measured") != 0)
+    if (!*kept && strcmp(source, "measured") != 0 && !is_estimated(source))
         *kept = mem_strdup(how ? how + 1 : "");
 }
 

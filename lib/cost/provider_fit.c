@@ -18,8 +18,10 @@ enum state { NOT_YET, FITTED, TOO_FEW };
 struct fitted_group {
     struct device_fit rows;
     struct device_model *model; /* that curves begin with: it stays as it is */
-    struct curve curves[OPCODE_COUNT][CLUSTER_DTYPES]; /* where state says FITTED */
-    bool known;                                        /* the model is one of this device */
+    /* where state says FITTED */
+    struct curve curves[OPCODE_COUNT][CLUSTER_DTYPES]; /* within: with the rows nearby */
+    struct curve_near near[OPCODE_COUNT][CLUSTER_DTYPES];
+    bool known; /* the model is one of this device */
     /* Threads of a search ask the same provider: who finds a curve not fitted yet takes the lock. */
     pthread_mutex_t lock;
     atomic_int state[OPCODE_COUNT][CLUSTER_DTYPES];
@@ -61,9 +63,40 @@ static void group_destroy(struct fitted_group *g) {
     if (!g)
         return;
     device_fit_release(&g->rows);
+    for (int i = 0; i < OPCODE_COUNT * CLUSTER_DTYPES; i++)
+        curve_near_release(&g->near[i / CLUSTER_DTYPES][i % CLUSTER_DTYPES]);
     device_model_destroy(g->model);
     pthread_mutex_destroy(&g->lock);
     free(g);
+}
+
+/* How far off a curve is with its rows nearby, of at most so many of them. */
+static double bound_near(const struct chip *chip, const struct device_rows *r,
+                         const struct curve *prior) {
+    enum { MOST = 1000 };
+    int64_t step = (r->list.n + MOST - 1) / MOST, n = 0;
+    struct curve_row *rows = mem_array((size_t)r->list.n, sizeof *rows);
+    double *off = mem_array((size_t)r->list.n, sizeof *off);
+    for (int64_t i = 0; i < r->list.n; i += step)
+        rows[n++] = r->list.p[i];
+    curve_held_out(chip, rows, n, prior, true, off);
+    double bound = curve_bound(off, n);
+    free(rows);
+    free(off);
+    return bound;
+}
+
+/* What rows nearby make of the curve; of a few rows one cannot tell how far off it then is. */
+static void add_near(struct fitted_group *g, enum opcode code, enum dtype dtype,
+                     const struct curve *prior) {
+    const struct device_rows *r = device_fit_rows(&g->rows, code, dtype);
+    struct curve *c = &g->curves[code][dtype];
+    const struct chip *chip = &g->model->chip;
+    curve_near_init(&g->near[code][dtype], chip, c, r->list.p, r->list.n);
+    if (r->list.n < 2 * curve_least_rows(c->form))
+        return;
+    double within = bound_near(chip, r, prior);
+    c->within = within < c->within ? within : c->within;
 }
 
 static enum state fit_now(struct fitted_group *g, enum opcode code, enum dtype dtype) {
@@ -73,6 +106,7 @@ static enum state fit_now(struct fitted_group *g, enum opcode code, enum dtype d
     if (!enough || !device_fit_op(&g->rows, g->model, code, dtype, &c))
         return TOO_FEW;
     g->curves[code][dtype] = c.curve;
+    add_near(g, code, dtype, &device_model_curve(g->model, code, dtype)->curve);
     return FITTED;
 }
 
@@ -97,7 +131,8 @@ static struct cost_time fits_op(const struct cost_provider *p,
         return (struct cost_time){0};
     const struct curve *c = &g->curves[k->code][k->dtype];
     struct curve_shape s = curve_shape(k);
-    double us = curve_us(&g->model->chip, c, &s);
+    double us = curve_us(&g->model->chip, c, &s) *
+                curve_near_factor(&g->near[k->code][k->dtype], &s);
     return (struct cost_time){.us = us,
                               .low_us = us / (1 + c->within),
                               .high_us = us * (1 + c->within),

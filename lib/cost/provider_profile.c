@@ -28,7 +28,9 @@ static struct cost_time answer(struct profile_time t, double overlap) {
                               .low_us = t.us * (1 - off),
                               .high_us = t.us * (1 + off),
                               .overlap = overlap,
-                              .from = t.computed ? COST_DATASHEET : COST_MEASURED};
+                              .from = t.estimated  ? COST_FITTED
+                                      : t.computed ? COST_DATASHEET
+                                                   : COST_MEASURED};
 }
 
 static struct cost_time table_op(const struct cost_provider *p,

@@ -17,8 +17,7 @@ static int read_op(const char *name, const json_t *v, struct runtime *r, struct 
     if (code < 0)
         return err_input(err, "no instruction is called so");
     struct runtime_op *op = &r->ops[code];
-    op->known = true;
-    op->kernels = 1;
+    *op = (struct runtime_op){.known = true, .kernels = 1};
     if (json_keys(v, "kernels passes waits", err) < 0 ||
         json_opt_num(v, "kernels", 0, 1000, &op->kernels, err) < 0)
         return -1;
@@ -28,9 +27,11 @@ static int read_op(const char *name, const json_t *v, struct runtime *r, struct 
                : 0;
 }
 
-static int read_ops(const json_t *doc, struct runtime *r, struct err *err) {
+static int read_ops(const json_t *doc, bool like, struct runtime *r, struct err *err) {
     json_t *ops, *v;
     const char *name;
+    if (like && !json_object_get(doc, "ops"))
+        return 0;
     if (json_object_member(doc, "ops", &ops, err) < 0)
         return -1;
     json_object_foreach(ops, name, v) if (read_op(name, v, r, err) < 0) {
@@ -40,10 +41,10 @@ static int read_ops(const json_t *doc, struct runtime *r, struct err *err) {
     return 0;
 }
 
-/* One of two words. */
+/* One of two words; left out, it stays as it is. */
 static int read_word(const json_t *doc, const char *key, const char *no, const char *yes,
                      bool *out, struct err *err) {
-    const char *word = no;
+    const char *word = *out ? yes : no;
     if (json_opt_str(doc, key, &word, err) < 0)
         return -1;
     if (strcmp(word, no) && strcmp(word, yes))
@@ -62,16 +63,13 @@ static int read_fixed(const json_t *doc, struct runtime *r, struct err *err) {
     return 0;
 }
 
-static int read_runtime(const json_t *doc, struct runtime *r, struct err *err) {
+/* like: r holds another one, from which this differs in what the file says. */
+static int read_members(const json_t *doc, bool like, struct runtime *r, struct err *err) {
     const char *name = "", *about;
-    if (json_keys(doc,
-                  "$schema format name about host_us message_us collective_us step_us "
-                  "attention dropout recompute fixed_memory ops",
-                  err) < 0 ||
-        json_format(doc, "weft-runtime/1", err) < 0 ||
-        json_str(doc, "name", &name, err) < 0 ||
+    if (json_str(doc, "name", &name, err) < 0 ||
         json_opt_str(doc, "about", &about, err) < 0 ||
-        json_num(doc, "host_us", 0, 1e6, &r->host_us, err) < 0 ||
+        (like ? json_opt_num(doc, "host_us", 0, 1e6, &r->host_us, err)
+              : json_num(doc, "host_us", 0, 1e6, &r->host_us, err)) < 0 ||
         json_opt_num(doc, "message_us", 0, 1e6, &r->message_us, err) < 0 ||
         json_opt_num(doc, "collective_us", 0, 1e6, &r->collective_us, err) < 0 ||
         json_opt_num(doc, "step_us", 0, 1e9, &r->step_us, err) < 0 ||
@@ -81,7 +79,7 @@ static int read_runtime(const json_t *doc, struct runtime *r, struct err *err) {
         read_fixed(doc, r, err) < 0)
         return -1;
     snprintf(r->name, sizeof r->name, "%.63s", name);
-    return read_ops(doc, r, err);
+    return read_ops(doc, like, r, err);
 }
 
 static bool is_path(const char *ref) {
@@ -102,66 +100,44 @@ static int find(const char *ref, char *path, size_t n, struct err *err) {
                      ref, shipped);
 }
 
-struct runtime *runtime_read(const char *ref, struct err *err) {
+/* Each is read over the one that it is like, the farthest first. depth: how many stand before it. */
+static int read_over(const char *ref, int depth, struct runtime *r, struct err *err) {
+    enum { MOST = 4 };
     char path[PATH_MAX];
+    const char *like = NULL;
+    if (depth == MOST)
+        return err_input(err, "%.64s: more than %d runtimes that are like each other", ref,
+                         MOST);
     if (find(ref, path, sizeof path, err) < 0)
-        return NULL;
+        return -1;
     json_t *doc = json_read(path, err);
     if (!doc)
-        return NULL;
-    struct runtime *r = mem_alloc(sizeof *r);
+        return -1;
     int rc = json_is_object(doc)
-                 ? read_runtime(doc, r, err)
+                 ? 0
                  : err_input(err, "expected an object, got %s", json_type_name(doc));
-    json_decref(doc);
+    if (rc < 0 ||
+        json_keys(doc,
+                  "$schema format name about like host_us message_us collective_us step_us "
+                  "attention dropout recompute fixed_memory ops",
+                  err) < 0 ||
+        json_format(doc, "weft-runtime/1", err) < 0 ||
+        json_opt_str(doc, "like", &like, err) < 0)
+        rc = -1;
+    if (rc == 0 && like && read_over(like, depth + 1, r, err) < 0)
+        rc = err_prefix(err, "like");
     if (rc == 0)
+        rc = read_members(doc, like, r, err);
+    json_decref(doc);
+    return rc < 0 ? err_prefix(err, "%s", path) : 0;
+}
+
+struct runtime *runtime_read(const char *ref, struct err *err) {
+    struct runtime *r = mem_alloc(sizeof *r);
+    if (read_over(ref, 0, r, err) == 0)
         return r;
-    err_prefix(err, "%s", path);
     free(r);
     return NULL;
-}
-
-/* Weights of attention before and after dropout, and its mask. */
-static int64_t score_bytes(const struct instr *i) {
-    const struct attention_n *a = &i->n.attention;
-    return a->batch * a->heads * a->seq * a->kv_seq * (2 * dtype_size(i->dtype) + 1);
-}
-
-static bool recomputed(const struct stage *st, int op) {
-    for (int k = 0; k < st->n_ops; k++)
-        if (st->ops[k] == op)
-            return st->recompute[k];
-    return false;
-}
-
-/* What the runtime keeps of an instruction for the backward pass that weft does not. */
-static int64_t kept_bytes(const struct runtime *r, const struct instr *i) {
-    if (i->code == I_attention || i->code == I_attention_more)
-        return r->unfused_attention ? score_bytes(i) : 0;
-    return i->code == I_dropout && r->kept_masks ? i->n.dropout.elems : 0;
-}
-
-/* Of one stage: *kept grows, *passing is the most that one op needs while it is recomputed. */
-static void add_kept(const struct runtime *r, const struct plan *plan,
-                     const struct stage_program *sp, int64_t *kept, int64_t *passing) {
-    struct span forward = program_segment(sp, SEG_FORWARD);
-    for (int k = forward.first; k < forward.end; k++) {
-        const struct instr *i = &sp->instrs[k];
-        int64_t bytes = kept_bytes(r, i);
-        if (bytes && !recomputed(&plan->stages[sp->stage], i->op))
-            *kept += bytes * sp->in_flight;
-        else if (bytes > *passing)
-            *passing = bytes;
-    }
-}
-
-int64_t runtime_bytes(const struct runtime *r, const struct program *g, int stage) {
-    int group = g->plan->stages[stage].group;
-    int64_t kept = 0, passing = 0;
-    for (int k = 0; k < g->n_stages; k++)
-        if (g->plan->stages[k].group == group)
-            add_kept(r, g->plan, &g->stages[k], &kept, &passing);
-    return r->fixed_bytes + kept + passing;
 }
 
 int runtime_check(const struct runtime *r, const struct program *g, struct err *err) {

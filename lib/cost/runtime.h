@@ -41,7 +41,8 @@ int runtime_check(const struct runtime *r, const struct program *g, struct err *
 
 /* Bytes that a rank of the stage needs beside the program's arena: what the libraries hold; scores of
  * unfused attention and masks of dropout, of all stages of its group, kept for the backward pass or,
- * where they are recomputed, of one op. */
+ * where they are recomputed, of one op. Less what the arena has room for and an allocator that all chunks of
+ * a group share does not need, so it may be negative. (runtime_memory.c) */
 int64_t runtime_bytes(const struct runtime *r, const struct program *g, int stage);
 
 /* What another provider says, as this runtime does it. r is borrowed, base taken over. */

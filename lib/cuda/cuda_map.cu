@@ -115,6 +115,36 @@ struct hyperbolic_slope {
     }
 };
 
+struct relu2 {
+    CUDA_MEMBER void operator()(const float *x, float *y) const {
+        relu()(x, y);
+        *y *= *y;
+    }
+};
+struct relu2_slope {
+    CUDA_MEMBER void operator()(const float *in, float *dx) const {
+        *dx = 2 * fmaxf(0.0f, in[0]) * in[1];
+    }
+};
+
+/* The share of a normal distribution below x. */
+CUDA_DEVICE float normal_below(float x) {
+    return 0.5f * erfcf(-0.7071067811865476f * x);
+}
+
+struct gelu_erf {
+    CUDA_MEMBER void operator()(const float *x, float *y) const {
+        *y = *x * normal_below(*x);
+    }
+};
+struct gelu_erf_slope {
+    CUDA_MEMBER void operator()(const float *in, float *dx) const {
+        const float x = fminf(100.0f, fmaxf(-100.0f, in[0])); /* 0 or 1 long before that */
+        const float bell = 0.3989422804014327f * expf(-0.5f * x * x);
+        *dx = fmaf(x, bell, normal_below(x)) * in[1];
+    }
+};
+
 #define ACTIVATION(id, f, slope)                                                           \
     CUDA_FUNCTION(id) {                                                                    \
         return launch_map<1, 1>(c, n->elems, f(), in->x, NULL, NULL, out->y, NULL);        \
@@ -126,6 +156,33 @@ ACTIVATION(gelu, gelu, gelu_slope)
 ACTIVATION(relu, relu, relu_slope)
 ACTIVATION(silu, silu, silu_slope)
 ACTIVATION(tanh, hyperbolic, hyperbolic_slope)
+ACTIVATION(gelu_erf, gelu_erf, gelu_erf_slope)
+ACTIVATION(relu2, relu2, relu2_slope)
+
+/* y = cap tanh(x / cap). */
+struct softcap {
+    float cap;
+    CUDA_MEMBER void operator()(const float *x, float *y) const {
+        *y = cap * tanhf(*x / cap);
+    }
+};
+struct softcap_slope {
+    float cap;
+    CUDA_MEMBER void operator()(const float *in, float *dx) const {
+        const float scaled[] = {in[0] / cap, in[1]};
+        hyperbolic_slope()(scaled, dx);
+    }
+};
+
+CUDA_FUNCTION(softcap) {
+    const struct softcap by = {c->args->scale};
+    return launch_map<1, 1>(c, n->elems, by, in->x, NULL, NULL, out->y, NULL);
+}
+
+CUDA_FUNCTION(softcap_dx) {
+    const struct softcap_slope by = {c->args->scale};
+    return launch_map<2, 1>(c, n->elems, by, in->x, in->dy, NULL, out->dx, NULL);
+}
 
 struct swiglu {
     CUDA_MEMBER void operator()(const float *in, float *y) const {
@@ -147,6 +204,31 @@ CUDA_FUNCTION(swiglu) {
 
 CUDA_FUNCTION(swiglu_bwd) {
     return launch_map<3, 2>(c, n->elems, swiglu_slopes(), in->x, in->z, in->dy, out->dx,
+                            out->dz);
+}
+
+struct geglu {
+    CUDA_MEMBER void operator()(const float *in, float *y) const {
+        gelu()(in, y);
+        *y *= in[1];
+    }
+};
+struct geglu_slopes {
+    CUDA_MEMBER void operator()(const float *in, float *d) const {
+        const float slope[] = {in[0], in[1] * in[2]};
+        float y;
+        gelu()(in, &y);
+        gelu_slope()(slope, d);
+        d[1] = y * in[2];
+    }
+};
+
+CUDA_FUNCTION(geglu) {
+    return launch_map<2, 1>(c, n->elems, geglu(), in->x, in->z, NULL, out->y, NULL);
+}
+
+CUDA_FUNCTION(geglu_bwd) {
+    return launch_map<3, 2>(c, n->elems, geglu_slopes(), in->x, in->z, in->dy, out->dx,
                             out->dz);
 }
 

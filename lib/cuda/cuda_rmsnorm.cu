@@ -26,8 +26,8 @@ CUDA_FUNCTION(rmsnorm_squares) {
 /* squares: sums over all `total` columns, or NULL to take them here. */
 template <typename T, bool ADDS>
 CUDA_KERNEL void rmsnorm(int64_t n, int64_t head, int64_t total, const T *a, const T *b,
-                         T *x, const T *gamma, const float *squares, float eps, T *y,
-                         float *stat) {
+                         T *x, const T *gamma, float offset, const float *squares,
+                         float eps, T *y, float *stat) {
     const int64_t row = blockIdx.x, at = row * n;
     const float sum =
         !ADDS && squares ? squares[row] : squares_of<T, ADDS>(n, head, at, a, b, x);
@@ -41,7 +41,7 @@ CUDA_KERNEL void rmsnorm(int64_t n, int64_t head, int64_t total, const T *a, con
         load(gamma + j, lanes, g);
 #pragma unroll
         for (int i = 0; i < L; i++)
-            v[i] *= g[i] * r;
+            v[i] *= (g[i] + offset) * r;
         store(y + at + j, lanes, v);
     });
 }
@@ -52,7 +52,7 @@ static int launch_rmsnorm(struct cuda_call *c, const struct rmsnorm_n *n, const 
                           const struct rmsnorm_dst *out) {
     const bool vectors = aligned(in->x, in->gamma, out->y, a, b);
     CUDA_ROWS((rmsnorm<T, ADDS>), n->rows, n->n, vectors, n->total, (const T *)a,
-              (const T *)b, (T *)in->x, (const T *)in->gamma,
+              (const T *)b, (T *)in->x, (const T *)in->gamma, c->args->offset,
               n->total > n->n ? (const float *)in->squares : NULL, c->args->eps,
               (T *)out->y, (float *)out->stat);
     return 0;
@@ -72,7 +72,7 @@ int cuda_add_rmsnorm(struct cuda_call *c, const struct rmsnorm_n *n,
 
 template <typename T>
 CUDA_DEVICE float products_of(int64_t n, int64_t head, const T *x, const T *gamma,
-                              const T *dy) {
+                              float offset, const T *dy) {
     float sum = 0;
     each_in_row<T>(n, head, [&](int64_t j, auto lanes) {
         enum { L = decltype(lanes)::N };
@@ -82,34 +82,35 @@ CUDA_DEVICE float products_of(int64_t n, int64_t head, const T *x, const T *gamm
         load(dy + j, lanes, d);
 #pragma unroll
         for (int i = 0; i < L; i++)
-            sum = fmaf(v[i] * g[i], d[i], sum);
+            sum = fmaf(v[i] * (g[i] + offset), d[i], sum);
     });
     return block_sum(sum);
 }
 
 template <typename T>
 CUDA_KERNEL void rmsnorm_bwd_sums(int64_t n, int64_t head, const T *x, const T *gamma,
-                                  const T *dy, float *sums) {
+                                  float offset, const T *dy, float *sums) {
     const int64_t at = blockIdx.x * n;
-    const float sum = products_of(n, head, x + at, gamma, dy + at);
+    const float sum = products_of(n, head, x + at, gamma, offset, dy + at);
     if (threadIdx.x == 0)
         sums[blockIdx.x] = sum;
 }
 
 CUDA_FUNCTION(rmsnorm_bwd_sums) {
     CUDA_ROWS(rmsnorm_bwd_sums<T>, n->rows, n->n, aligned(in->x, in->gamma, in->dy),
-              (const T *)in->x, (const T *)in->gamma, (const T *)in->dy,
+              (const T *)in->x, (const T *)in->gamma, c->args->offset, (const T *)in->dy,
               (float *)out->sums);
     return 0;
 }
 
 /* dx of a row, and its share added to gamma's. */
 template <typename T, bool ADDS>
-CUDA_DEVICE void bwd_row(const struct norm_rows<T> &t, int64_t row, float *dgamma) {
+CUDA_DEVICE void bwd_row(const struct norm_rows<T> &t, float offset, int64_t row,
+                         float *dgamma) {
     const int64_t n = t.n, at = row * n;
     const float r = t.stat[row];
     const float sum =
-        t.sums ? t.sums[row] : products_of(n, t.head, t.x + at, t.gamma, t.dy + at);
+        t.sums ? t.sums[row] : products_of(n, t.head, t.x + at, t.gamma, offset, t.dy + at);
     const float back = r * r * r / (float)t.total * sum;
     each_in_row<T>(n, t.head, [&](int64_t j, auto lanes) {
         enum { L = decltype(lanes)::N };
@@ -121,7 +122,7 @@ CUDA_DEVICE void bwd_row(const struct norm_rows<T> &t, int64_t row, float *dgamm
 #pragma unroll
         for (int i = 0; i < L; i++) {
             dg[i] = fmaf(d[i] * r, v[i], dg[i]);
-            v[i] = fmaf(v[i], -back, d[i] * g[i] * r);
+            v[i] = fmaf(v[i], -back, d[i] * (g[i] + offset) * r);
         }
         store_gradient<T, ADDS>(t.dx, t.g, t.y, at + j, lanes, v);
         store(dgamma + j, lanes, dg);
@@ -129,9 +130,10 @@ CUDA_DEVICE void bwd_row(const struct norm_rows<T> &t, int64_t row, float *dgamm
 }
 
 template <typename T, bool ADDS>
-CUDA_KERNEL void rmsnorm_bwd(struct norm_rows<T> r, bool fits, float *workspace) {
+CUDA_KERNEL void rmsnorm_bwd(struct norm_rows<T> r, float offset, bool fits,
+                             float *workspace) {
     norm_shares<T>(r, 1, fits, workspace,
-                   [&](int64_t row, float *sum) { bwd_row<T, ADDS>(r, row, sum); });
+                   [&](int64_t row, float *sum) { bwd_row<T, ADDS>(r, offset, row, sum); });
 }
 
 template <bool ADDS>
@@ -145,8 +147,8 @@ static int launch_rmsnorm_bwd(struct cuda_call *c, const struct rmsnorm_bwd_n *n
         return -1;
     CUDA_TYPED(c->args->dtype, T,
                CUDA_LAUNCH((rmsnorm_bwd<T, ADDS>), b.blocks, row_threads<T>(n->n, BLOCK),
-                           b.shared, c->stream, norm_rows_of<T>(n, in, out, g, y), b.fits,
-                           (float *)c->workspace));
+                           b.shared, c->stream, norm_rows_of<T>(n, in, out, g, y),
+                           c->args->offset, b.fits, (float *)c->workspace));
     return cuda_columns_finish(c, b.blocks, n->n, (float *)out->dgamma, NULL);
 }
 

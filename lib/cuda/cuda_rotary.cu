@@ -6,19 +6,27 @@
 #include "cuda/cuda_block.h"
 
 struct rotary {
-    int64_t batch, seq, heads, pairs, origin;
-    double log2_base;
+    int64_t batch, seq, heads, dim, pairs, origin;
+    struct rotary_angles angles;
     float sign; /* -1: back */
 };
 
 CUDA_DEVICE void angle_of(const struct rotary &r, int64_t position, int64_t pair, float *c,
                           float *s) {
-    const double turns = (double)position *
-                         exp2(-(double)pair / (double)r.pairs * r.log2_base) *
-                         0.15915494309189535;
+    const double turns =
+        (double)position * rotary_frequency(&r.angles, pair) * 0.15915494309189535;
     const float half_turns = (float)(2 * (turns - rint(turns)));
-    *c = cospif(half_turns);
-    *s = sinpif(half_turns);
+    *c = r.angles.gain * cospif(half_turns);
+    *s = r.sign * r.angles.gain * sinpif(half_turns);
+}
+
+/* What of the heads at a position does not turn. */
+template <typename T> CUDA_DEVICE void copy_rest(const struct rotary &r, const T *x, T *y) {
+    const int64_t rest = r.dim - 2 * r.pairs;
+    for (int64_t k = threadIdx.x; x != y && k < r.heads * rest; k += blockDim.x) {
+        const int64_t head = quotient(k, rest), i = k - head * rest;
+        y[head * r.dim + 2 * r.pairs + i] = x[head * r.dim + 2 * r.pairs + i];
+    }
 }
 
 /* (a, b) becomes (a c - b s, b c + a s). Vectors do not cross the pairs of a head: those are a multiple
@@ -27,19 +35,17 @@ template <typename T>
 CUDA_KERNEL void rotary(struct rotary r, bool vectors, const T *x, T *y) {
     CUDA_DYNAMIC(float, cosine); /* [pairs], then as many sines */
     float *sine = cosine + r.pairs;
-    for (int64_t i = threadIdx.x; i < r.pairs; i += blockDim.x) {
+    for (int64_t i = threadIdx.x; i < r.pairs; i += blockDim.x)
         angle_of(r, r.origin + blockIdx.x, i, &cosine[i], &sine[i]);
-        sine[i] *= r.sign;
-    }
     __syncthreads();
     const int64_t turned = r.heads * r.pairs;
     for (int64_t b = blockIdx.y; b < r.batch; b += gridDim.y) {
-        const int64_t row = (b * r.seq + blockIdx.x) * 2 * turned;
+        const int64_t row = (b * r.seq + blockIdx.x) * r.heads * r.dim;
         each<T>(turned, vectors ? 0 : turned, threadIdx.x, blockDim.x,
                 [&](int64_t k, auto lanes) {
                     enum { L = decltype(lanes)::N };
                     const int64_t head = quotient(k, r.pairs), i = k - head * r.pairs;
-                    const int64_t at = row + head * 2 * r.pairs + i;
+                    const int64_t at = row + head * r.dim + i;
                     float p[L], q[L];
                     load(x + at, lanes, p);
                     load(x + at + r.pairs, lanes, q);
@@ -53,6 +59,7 @@ CUDA_KERNEL void rotary(struct rotary r, bool vectors, const T *x, T *y) {
                     store(y + at, lanes, p);
                     store(y + at + r.pairs, lanes, q);
                 });
+        copy_rest(r, x + row, y + row);
     }
 }
 
@@ -63,16 +70,19 @@ CUDA_FUNCTION(rotary) {
     const struct rotary r = {n->batch,
                              n->seq,
                              n->heads,
-                             n->dim / 2,
+                             n->dim,
+                             c->args->angles.turned / 2,
                              c->args->first,
-                             log2((double)c->args->base),
+                             c->args->angles,
                              n->back ? -1.0f : 1.0f};
     const dim3 grid((unsigned)n->seq, blocks_up_to(n->batch, 1, SAMPLES));
-    const bool whole = aligned(in->x, out->y);
+    const bool vectors = aligned(in->x, out->y);
     if (n->batch * n->seq * n->heads * n->dim > 0)
         CUDA_TYPED(c->args->dtype, T,
                    CUDA_LAUNCH(rotary<T>, grid, BLOCK / 2, (size_t)n->dim * sizeof(float),
-                               c->stream, r, row_head<T>(r.pairs, whole) == 0,
+                               c->stream, r,
+                               row_head<T>(r.pairs, vectors) == 0 &&
+                                   row_head<T>(r.dim, vectors) == 0,
                                (const T *)in->x, (T *)out->y));
     return 0;
 }

@@ -132,9 +132,9 @@ static int split_one(struct data *d, const struct data_spec *s, int64_t items,
 /* Of a stream. Out of one that becomes pairs spans are left, for which sentinels stand. */
 static struct token_vocab stream_vocab(const struct data *d, const struct data_spec *s) {
     if (s->kind != DATA_PAIRS)
-        return (struct token_vocab){s->vocab, ""};
+        return (struct token_vocab){s->vocab, "", s->gaps};
     return (struct token_vocab){s->ids.sentinel + 1 - d->spans.spans,
-                                " without the sentinels of spans"};
+                                " without the sentinels of spans", s->gaps};
 }
 
 static int64_t open_store(struct data *d, enum data_split split, const char *source,

@@ -78,7 +78,8 @@ struct data_spec {
     int64_t classes;             /* images: labels are < classes, > 0 */
     double validation;           /* share [0, 1) at the end of source kept for validation;
                                  unused beside valid_source */
-    uint64_t seed;               /* of the order, and of what synthetic sources hold */
+    bool gaps; /* samples of training that cannot be read are no errors: see data_missing */
+    uint64_t seed; /* of the order, and of what synthetic sources hold */
 };
 
 struct data_info {
@@ -106,6 +107,17 @@ const struct data_info *data_info(const struct data *data);
 
 /* Samples in one epoch of a split. */
 int64_t data_size(const struct data *data, enum data_split split);
+
+/* Which of the split's samples it is: the number, from 0, of its window, pair or image in the order of the
+ * files. In an epoch of training each comes once. */
+int64_t data_number(const struct data *data, enum data_split split, int64_t sample);
+
+/* With data_spec.gaps a sample of training any part of which cannot be read, or holds ids beyond the
+ * vocabulary, is missing as a whole, whichever part is asked for: its tokens, input or values are read as zeros or
+ * padding, its targets and its label as DATA_IGNORED, so that nothing of it counts. Returns 1 where it is,
+ * with the reason in *why, else 0. Reads all of the sample. */
+int data_missing(const struct data *data, int64_t sample, struct err *why);
+bool data_has_gaps(const struct data *data);
 
 /* Positions [first, first+count) of a sample (0 <= first, first+count <= seq):
  *   tokens[count]   the inputs, or NULL when not wanted

@@ -63,4 +63,22 @@ bool store_cuts(const struct store *store, const struct data_spec *s);
 /* Adds to *hash what the files hold, as datafile_hash. Returns 0 or -1. */
 int store_hash(const struct store *store, uint64_t *hash, struct err *err);
 
+/* ---- samples.c: what data.h says of the functions of data_*, but for missing samples ------- */
+
+int samples_tokens(const struct data *data, enum data_split split, int64_t sample,
+                   int64_t first, int64_t count, int32_t *tokens, int32_t *targets,
+                   struct err *err);
+int samples_input(const struct data *data, enum data_split split, int64_t sample,
+                  int64_t first, int64_t count, int32_t *input, struct err *err);
+int samples_input_length(const struct data *data, enum data_split split, int64_t sample,
+                         int32_t *length, struct err *err);
+int samples_target(const struct data *data, enum data_split split, int64_t sample,
+                   int64_t first, int64_t count, bool shifted, int32_t *target,
+                   struct err *err);
+int samples_image(const struct data *data, enum data_split split, int64_t sample,
+                  int64_t first, int64_t count, float *values, int32_t *label,
+                  struct err *err);
+int samples_packed(const struct data *data, enum data_split split, int64_t sample,
+                   int64_t first, int64_t count, void *out, struct err *err);
+
 #endif

@@ -139,7 +139,7 @@ static int open_tokens(struct indexed *s, const char *path, int64_t vocab,
                          8 * s->view.width);
     f->view = (struct token_view){0, f->file.size / s->view.width, s->view.width,
                                   "token sequences"};
-    f->vocab = (struct token_vocab){vocab, ""};
+    f->vocab = (struct token_vocab){.size = vocab, .less = ""};
     return token_file_check(f, err);
 }
 

@@ -1,4 +1,4 @@
-/* Samples: a function of the seed, the split and the number of the sample. */
+/* Samples as the files have them: a function of the seed, the split and the number of the sample. */
 #include "data/data_impl.h"
 #include "data/shuffle.h"
 
@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Number within the split of the sample-th sample that is asked for. */
-static int64_t sample_number(const struct data *d, enum data_split split, int64_t sample) {
+int64_t data_number(const struct data *d, enum data_split split, int64_t sample) {
     int64_t size = d->part[split].size, i = sample % size;
     if (split == DATA_VALID)
         return i;
@@ -36,7 +36,7 @@ static int64_t window_begin(const struct data *d, enum data_split split, int64_t
 /* Reads tokens [from, from+count) of the window of a sample. */
 static int read_window(const struct data *d, enum data_split split, int64_t sample,
                        int64_t from, int64_t count, int32_t *out, struct err *err) {
-    int64_t number = sample_number(d, split, sample);
+    int64_t number = data_number(d, split, sample);
     if (d->synthetic) {
         uint64_t stream = 2 * (uint64_t)number + (split == DATA_VALID);
         synthetic_tokens(&d->syn, stream, from, count, out);
@@ -46,9 +46,9 @@ static int read_window(const struct data *d, enum data_split split, int64_t samp
     return token_stream_read(&d->part[split].store->tokens, begin + from, count, out, err);
 }
 
-int data_tokens(const struct data *data, enum data_split split, int64_t sample,
-                int64_t first, int64_t count, int32_t *tokens, int32_t *targets,
-                struct err *err) {
+int samples_tokens(const struct data *data, enum data_split split, int64_t sample,
+                   int64_t first, int64_t count, int32_t *tokens, int32_t *targets,
+                   struct err *err) {
     if (count <= 0)
         return 0;
     if (tokens && read_window(data, split, sample, first, count, tokens, err) < 0)
@@ -89,7 +89,7 @@ static int64_t shorter(int64_t a, int64_t b) {
 static int find_sequence(const struct data *d, enum data_split split, int64_t sample,
                          const struct indexed *set, struct token_run *run,
                          struct err *err) {
-    int64_t number = sample_number(d, split, sample);
+    int64_t number = data_number(d, split, sample);
     return indexed_find(set, d->part[split].first + number, run, err);
 }
 
@@ -129,15 +129,15 @@ static int read_sequence(const struct data *d, enum data_split split, int64_t sa
     return spans_read(&d->spans, &part, read_corrupted, &c, out, err);
 }
 
-int data_input(const struct data *data, enum data_split split, int64_t sample,
-               int64_t first, int64_t count, int32_t *input, struct err *err) {
+int samples_input(const struct data *data, enum data_split split, int64_t sample,
+                  int64_t first, int64_t count, int32_t *input, struct err *err) {
     int64_t length;
     const struct places p = {false, first, count, (int32_t)data->spec.ids.pad};
     return read_sequence(data, split, sample, &p, input, &length, err);
 }
 
-int data_input_length(const struct data *data, enum data_split split, int64_t sample,
-                      int32_t *length, struct err *err) {
+int samples_input_length(const struct data *data, enum data_split split, int64_t sample,
+                         int32_t *length, struct err *err) {
     int64_t n;
     if (read_sequence(data, split, sample, &(struct places){0}, NULL, &n, err) < 0)
         return -1;
@@ -145,9 +145,9 @@ int data_input_length(const struct data *data, enum data_split split, int64_t sa
     return 0;
 }
 
-int data_target(const struct data *data, enum data_split split, int64_t sample,
-                int64_t first, int64_t count, bool shifted, int32_t *target,
-                struct err *err) {
+int samples_target(const struct data *data, enum data_split split, int64_t sample,
+                   int64_t first, int64_t count, bool shifted, int32_t *target,
+                   struct err *err) {
     int64_t length;
     const struct data_ids *ids = &data->spec.ids;
     if (!shifted)
@@ -175,12 +175,12 @@ static int read_image(const struct data *data, enum data_split split, int64_t nu
                           err);
 }
 
-int data_image(const struct data *data, enum data_split split, int64_t sample,
-               int64_t first, int64_t count, float *values, int32_t *label,
-               struct err *err) {
+int samples_image(const struct data *data, enum data_split split, int64_t sample,
+                  int64_t first, int64_t count, float *values, int32_t *label,
+                  struct err *err) {
     enum { CHUNK = 4096 };
     unsigned char bytes[CHUNK];
-    int64_t number = sample_number(data, split, sample);
+    int64_t number = data_number(data, split, sample);
     if (data->synthetic) {
         uint64_t stream = 2 * (uint64_t)number + (split == DATA_VALID);
         synthetic_image(&data->syn, stream, data->spec.classes, first, count, values,
@@ -206,21 +206,25 @@ enum dtype data_form(const struct data *data, enum data_split split) {
     if (data->synthetic)
         return images ? DTYPE_f32 : DTYPE_i32;
     const struct store *store = data->part[split].store;
+    if (data->spec.gaps && !images)
+        return DTYPE_i32; /* what does not count is below zero */
     return images ? DTYPE_u8
            : store->kind == STORE_STREAM && !data->spans.window
                ? token_stream_form(&store->tokens)
                : DTYPE_i32;
 }
 
-int data_packed(const struct data *data, enum data_split split, int64_t sample,
-                int64_t first, int64_t count, void *out, struct err *err) {
+int samples_packed(const struct data *data, enum data_split split, int64_t sample,
+                   int64_t first, int64_t count, void *out, struct err *err) {
     if (data->synthetic && data->spec.kind == DATA_IMAGES)
-        return data_image(data, split, sample, first, count, out, NULL, err);
+        return samples_image(data, split, sample, first, count, out, NULL, err);
     if (data->synthetic)
         return read_window(data, split, sample, first, count, out, err);
-    int64_t number = sample_number(data, split, sample);
+    int64_t number = data_number(data, split, sample);
     if (data->spec.kind == DATA_IMAGES)
         return read_image(data, split, number, first, count, out, NULL, err);
+    if (data->spec.gaps)
+        return read_window(data, split, sample, first, count, out, err);
     return token_stream_packed(&data->part[split].store->tokens,
                                window_begin(data, split, sample, number) + first, count,
                                out, err);

@@ -91,7 +91,7 @@ static int check_halves(const struct token_file *f, const struct halves *h,
 
 int token_file_check(const struct token_file *f, struct err *err) {
     const struct token_view *v = &f->view;
-    if (v->width == 1 && f->vocab.size > UINT8_MAX)
+    if (f->vocab.gaps || (v->width == 1 && f->vocab.size > UINT8_MAX))
         return 0;
     struct halves halves = {.possible = v->width == 2};
     int64_t most = DATAFILE_CHUNK / v->width;
@@ -119,10 +119,9 @@ static int read_ids(const struct token_file *f, int64_t first, int64_t n, void *
     int64_t good = token_find_beyond(out, n, v->width, f->vocab.size);
     if (good == n)
         return 0;
-    return err_system(err,
-                      "%s: changed while in use: byte %lld: token id "
-                      "%lld, expected ids below %lld",
-                      f->file.path, (long long)(v->offset + v->width * (first + good)),
+    return err_system(err, "%s: %sbyte %lld: token id %lld, expected ids below %lld",
+                      f->file.path, f->vocab.gaps ? "" : "changed while in use: ",
+                      (long long)(v->offset + v->width * (first + good)),
                       (long long)token_at(out, good, v->width), (long long)f->vocab.size);
 }
 

@@ -38,6 +38,8 @@ struct token_view {
 struct token_vocab {
     int64_t size;
     const char *less;
+    bool
+        gaps; /* ids beyond it do not keep a file from being opened, only from being read there */
 };
 
 /* What the name of a file says of it. */

@@ -107,7 +107,7 @@ CPU_FUNCTION(attention_more_bwd) {
 
 CPU_FUNCTION(rotary) {
     kernel_rotary(&(struct kernel_rotary){n->batch, n->seq, n->heads, n->dim, a->first,
-                                          a->base, n->back != 0},
+                                          a->angles, n->back != 0},
                   in->x, out->y);
 }
 
@@ -119,6 +119,16 @@ CPU_FUNCTION(swiglu) {
 CPU_FUNCTION(swiglu_bwd) {
     (void)a;
     kernel_swiglu_bwd(n->elems, in->x, in->z, in->dy, out->dx, out->dz);
+}
+
+CPU_FUNCTION(geglu) {
+    (void)a;
+    kernel_geglu(n->elems, in->x, in->z, out->y);
+}
+
+CPU_FUNCTION(geglu_bwd) {
+    (void)a;
+    kernel_geglu_bwd(n->elems, in->x, in->z, in->dy, out->dx, out->dz);
 }
 
 #define CPU_ACTIVATION(id, act)                                                            \
@@ -134,6 +144,16 @@ CPU_ACTIVATION(gelu, KERNEL_GELU)
 CPU_ACTIVATION(relu, KERNEL_RELU)
 CPU_ACTIVATION(silu, KERNEL_SILU)
 CPU_ACTIVATION(tanh, KERNEL_TANH)
+CPU_ACTIVATION(gelu_erf, KERNEL_GELU_ERF)
+CPU_ACTIVATION(relu2, KERNEL_RELU2)
+
+CPU_FUNCTION(softcap) {
+    kernel_softcap(n->elems, a->scale, in->x, out->y);
+}
+
+CPU_FUNCTION(softcap_dx) {
+    kernel_softcap_dx(n->elems, a->scale, in->x, in->dy, out->dx);
+}
 
 CPU_FUNCTION(scale) {
     kernel_scale(n->elems, a->scale, in->x, out->y);

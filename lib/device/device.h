@@ -118,11 +118,12 @@ struct device_args {
     const double *per_target; /* losses: on the device, their place in the scalars */
     int32_t ignore;           /* cross_entropy: targets of this value do not count */
     double weight;            /* losses of routers, dropped: of the value in the metric */
-    float scale; /* losses of routers: of a row's gradient; avgpool: 1 / places;
+    float scale;  /* losses of routers: of a row's gradient; avgpool: 1 / places;
                     batchnorm_running: 1 / groups of a step; attention: of the scores; scale:
-                    the factor */
-    float eps;   /* layer norm, rms norm, batch norm */
-    float base;  /* rotary: of the wavelengths */
+                    the factor; softcap: the cap */
+    float eps;    /* layer norm, rms norm, batch norm */
+    float offset; /* rms norm: added to its weight */
+    struct rotary_angles angles; /* rotary */
     /* dropout: the block in the whole tensor, of the first micro-batch */
     struct kernel_box box;
     /* dropout: dims of the box that go on with the micro-batches, as bits */

@@ -14,6 +14,7 @@
 #define WEFT_KERNEL_H
 
 #include "device/cpu_workspace.h"
+#include "device/rotary.h"
 #include "program/halo.h"
 
 #include "common/dtype.h"
@@ -29,8 +30,15 @@ int kernel_init(int threads, struct err *err);
 void kernel_release(void);
 const char *kernel_gemm_library(void); /* "oneDNN 2.6.3", "OpenBLAS 0.3.21", "reference" */
 
-/* Activations. gelu is the tanh form of GPT-2. */
-enum kernel_act { KERNEL_GELU, KERNEL_RELU, KERNEL_SILU, KERNEL_TANH };
+/* Activations. gelu is the tanh form of GPT-2, gelu_erf the exact one, relu2 the square of relu. */
+enum kernel_act {
+    KERNEL_GELU,
+    KERNEL_RELU,
+    KERNEL_SILU,
+    KERNEL_TANH,
+    KERNEL_GELU_ERF,
+    KERNEL_RELU2
+};
 
 /* Convolution of x[batch, ih, iw, cin] with w[kh, kw, cin, cout]: y[batch, oh, ow, cout],
  * with oh = (ih + 2 ph - kh) / stride + 1 rounded down, ow alike. dx is written, dw += . */
@@ -47,7 +55,7 @@ int64_t kernel_conv_bytes(const struct kernel_conv *s, enum dtype type);
  * round, for gradients. */
 struct kernel_rotary {
     int64_t batch, seq, heads, dim, origin;
-    float base;
+    struct rotary_angles angles;
     bool back;
 };
 

@@ -1,4 +1,5 @@
-/* RMS norm over the last dimension, whole or split over ranks: y = gamma x r, r = 1/rms(x).
+/* RMS norm over the last dimension, whole or split over ranks: y = gamma x r, r = 1/rms(x). What is
+ * called gamma here is the weight and, where that begins at 0, the offset 1.
  *
  * With g = dy gamma: dx = r g - x r^3 / n sum(x g), dgamma += dy x r. */
 #include "device/cpu.h"
@@ -24,25 +25,25 @@ VEC float row_squares(int64_t n, const T *x) {
 }
 
 /* Sum of x gamma dy. */
-VEC float row_products(int64_t n, const T *x, const T *gamma, const T *dy) {
+VEC float row_products(int64_t n, const T *x, const T *gamma, vf offset, const T *dy) {
     vf a = v_set(0), b = a;
     int64_t j = 0;
     for (; j + 2 * VL <= n; j += 2 * VL) {
-        a = v_fma(v_load(x + j) * v_load(gamma + j), v_load(dy + j), a);
-        b = v_fma(v_load(x + j + VL) * v_load(gamma + j + VL), v_load(dy + j + VL), b);
+        a = v_fma(v_load(x + j) * (v_load(gamma + j) + offset), v_load(dy + j), a);
+        b = v_fma(v_load(x + j + VL) * (v_load(gamma + j + VL) + offset),
+                  v_load(dy + j + VL), b);
     }
     for (; j < n; j += VL) {
         int64_t lanes = n - j < VL ? n - j : VL;
-        a = v_fma(v_load_n(x + j, lanes) * v_load_n(gamma + j, lanes),
+        a = v_fma(v_load_n(x + j, lanes) * (v_load_n(gamma + j, lanes) + offset),
                   v_load_n(dy + j, lanes), a);
     }
     return v_sum(a + b);
 }
 
 /* Columns j..j+lanes-1 of `rows` rows. */
-VEC void write_columns(int rows, int64_t n, int64_t j, int64_t lanes, const T *x,
-                       const T *gamma, const float *stat, T *y) {
-    const vf gam = v_load_n(gamma + j, lanes);
+VEC void write_columns(int rows, int64_t n, int64_t j, int64_t lanes, const T *x, vf gam,
+                       const float *stat, T *y) {
     for (int r = 0; r < rows; r++)
         v_store_n(y + r * n + j, lanes, v_load_n(x + r * n + j, lanes) * gam * stat[r]);
 }
@@ -51,10 +52,14 @@ struct forward {
     int64_t n, total;
     const T *x, *gamma;
     const float *squares; /* sums over all `total` columns, or NULL: take them here */
-    float eps;
+    float eps, offset;
     T *y;
     float *stat;
 };
+
+VEC vf gamma_of(const struct forward *f, int64_t j, int64_t lanes) {
+    return v_load_n(f->gamma + j, lanes) + f->offset;
+}
 
 VEC void forward_block(const struct forward *f, int rows, int64_t i) {
     const int64_t n = f->n;
@@ -66,9 +71,9 @@ VEC void forward_block(const struct forward *f, int rows, int64_t i) {
         stat[r] = 1.0f / sqrtf(sum / (float)f->total + f->eps);
     }
     for (; j + VL <= n; j += VL)
-        write_columns(rows, n, j, VL, x, f->gamma, stat, f->y + i * n);
+        write_columns(rows, n, j, VL, x, gamma_of(f, j, VL), stat, f->y + i * n);
     if (j < n)
-        write_columns(rows, n, j, n - j, x, f->gamma, stat, f->y + i * n);
+        write_columns(rows, n, j, n - j, x, gamma_of(f, j, n - j), stat, f->y + i * n);
 }
 
 CPU_FUNCTION(rmsnorm_squares) {
@@ -82,8 +87,8 @@ CPU_FUNCTION(rmsnorm_squares) {
 }
 
 CPU_FUNCTION(rmsnorm) {
-    const struct forward f = {n->n,        n->total, in->x,  in->gamma,
-                              in->squares, a->eps,   out->y, out->stat};
+    const struct forward f = {n->n,   n->total,  in->x,  in->gamma, in->squares,
+                              a->eps, a->offset, out->y, out->stat};
     KERNEL_SPLIT(n->rows, NORM_ROWS, n->rows * n->n,
                  NORM_BLOCKS(NORM_ROWS, first, end, forward_block(&f, count, row)));
 }
@@ -95,6 +100,7 @@ struct bwd {
     const T *x, *gamma, *dy;
     const float *stat;
     const float *sums; /* of x gamma dy, or NULL: rows are whole, take them here */
+    float offset;
     T *dx;
 };
 
@@ -102,7 +108,7 @@ struct bwd {
 VEC void bwd_columns(const struct bwd *b, int rows, int64_t i, int64_t j, int64_t lanes,
                      const float *c, float *dgamma) {
     const T *x = b->x + i * b->n + j, *dy = b->dy + i * b->n + j;
-    const vf gam = v_load_n(b->gamma + j, lanes);
+    const vf gam = v_load_n(b->gamma + j, lanes) + b->offset;
     vf dg = v_load_n(dgamma + j, lanes);
     for (int r = 0; r < rows; r++) {
         const float inverse = b->stat[i + r];
@@ -120,7 +126,8 @@ VEC void bwd_block(const struct bwd *b, int rows, int64_t i, float *dgamma) {
     for (int r = 0; r < rows; r++) {
         const int64_t at = (i + r) * n;
         float sum =
-            b->sums ? b->sums[i + r] : row_products(n, b->x + at, b->gamma, b->dy + at);
+            b->sums ? b->sums[i + r]
+                    : row_products(n, b->x + at, b->gamma, v_set(b->offset), b->dy + at);
         float inverse = b->stat[i + r];
         c[r] = inverse * inverse * inverse / (float)b->total * sum;
     }
@@ -140,16 +147,16 @@ static void bwd_rows(const void *arg, int64_t first, int64_t end, float *dgamma,
 CPU_FUNCTION(rmsnorm_bwd_sums) {
     const T *x = in->x, *dy = in->dy;
     float *sums = out->sums;
-    (void)a;
     KERNEL_SPLIT(n->rows, 1, n->rows * n->n, {
         for (int64_t i = first; i < end; i++)
-            sums[i] = row_products(n->n, x + i * n->n, in->gamma, dy + i * n->n);
+            sums[i] = row_products(n->n, x + i * n->n, in->gamma, v_set(a->offset),
+                                   dy + i * n->n);
     });
 }
 
 CPU_FUNCTION(rmsnorm_bwd) {
-    const struct bwd b = {n->n,   n->total, in->x,    in->gamma,
-                          in->dy, in->stat, in->sums, out->dx};
+    const struct bwd b = {n->n,     n->total, in->x,     in->gamma, in->dy,
+                          in->stat, in->sums, a->offset, out->dx};
     if (a->fresh)
         memset(out->dgamma, 0, (size_t)n->n * sizeof(float));
     norm_gradients(n->rows, n->n, 1, bwd_rows, &b, out->dgamma, NULL);

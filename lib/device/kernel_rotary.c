@@ -9,6 +9,7 @@
 #include "kernel_vec.h"
 
 #include <assert.h>
+#include <string.h>
 
 enum { MAX_PAIRS = 512, ANEW = 64 };
 
@@ -35,8 +36,8 @@ static void next_position(struct turn *t, int64_t pairs) {
     }
 }
 
-/* One head of one sample: (a, b) becomes (a c - b s, b c + a s). */
-VEC void turn_head(const struct turn *t, int64_t pairs, const T *x, T *y) {
+/* One head of one sample: (a, b) becomes (a c - b s, b c + a s). The rest of its dims stay. */
+VEC void turn_head(const struct turn *t, int64_t pairs, int64_t dim, const T *x, T *y) {
     for (int64_t i = 0; i < pairs; i += VL) {
         const int64_t lanes = pairs - i < VL ? pairs - i : VL;
         const vf a = v_load_n(x + i, lanes), b = v_load_n(x + pairs + i, lanes);
@@ -44,15 +45,18 @@ VEC void turn_head(const struct turn *t, int64_t pairs, const T *x, T *y) {
         v_store_n(y + i, lanes, v_fma(a, c, -(b * s)));
         v_store_n(y + pairs + i, lanes, v_fma(b, c, a * s));
     }
+    if (2 * pairs < dim && x != y)
+        memcpy(y + 2 * pairs, x + 2 * pairs, (size_t)(dim - 2 * pairs) * sizeof *y);
 }
 
 /* Positions first..end-1 of all samples. */
 static void turn_range(const struct kernel_rotary *r, int64_t first, int64_t end,
                        const T *x, T *y) {
-    const int64_t dim = r->dim, pairs = dim / 2;
+    const int64_t dim = r->dim, pairs = r->angles.turned / 2;
+    const double gain = (double)r->angles.gain, sign = r->back ? -gain : gain;
     struct turn t;
     for (int64_t i = 0; i < pairs; i++) {
-        t.frequency[i] = pow((double)r->base, -2.0 * (double)i / (double)dim);
+        t.frequency[i] = rotary_frequency(&r->angles, i);
         t.step_cos[i] = cos(t.frequency[i]);
         t.step_sin[i] = sin(t.frequency[i]);
     }
@@ -66,19 +70,19 @@ static void turn_range(const struct kernel_rotary *r, int64_t first, int64_t end
         if (p < first)
             continue;
         for (int64_t i = 0; i < pairs; i++) {
-            t.c[i] = (float)t.cos[i];
-            t.s[i] = (float)(r->back ? -t.sin[i] : t.sin[i]);
+            t.c[i] = (float)(gain * t.cos[i]);
+            t.s[i] = (float)(sign * t.sin[i]);
         }
         for (int64_t b = 0; b < r->batch; b++) {
             const int64_t at = (b * r->seq + p - r->origin) * r->heads * dim;
             for (int64_t h = 0; h < r->heads; h++)
-                turn_head(&t, pairs, x + at + h * dim, y + at + h * dim);
+                turn_head(&t, pairs, dim, x + at + h * dim, y + at + h * dim);
         }
     }
 }
 
 void kernel_rotary(const struct kernel_rotary *r, const T *x, T *y) {
-    assert(r->dim % 2 == 0 && r->dim <= 2 * MAX_PAIRS &&
+    assert(r->angles.turned <= r->dim && r->dim <= 2 * MAX_PAIRS &&
            "pairs of a head that fit the table");
     KERNEL_SPLIT(r->seq, 1, r->batch * r->seq * r->heads * r->dim,
                  turn_range(r, r->origin + first, r->origin + end, x, y));

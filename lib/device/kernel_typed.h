@@ -34,9 +34,16 @@ void kernel_scale(int64_t n, float alpha, const T *x, T *y);
 void kernel_act(enum kernel_act act, int64_t n, const T *x, T *y);
 void kernel_act_dx(enum kernel_act act, int64_t n, const T *x, const T *dy, T *dx);
 
-/* y = x sigmoid(x) z (Shazeer, GLU variants, 2020); y may be x or z. Backward dx may be dy. */
+/* y = cap tanh(x / cap): no number reaches the cap. */
+void kernel_softcap(int64_t n, float cap, const T *x, T *y);
+void kernel_softcap_dx(int64_t n, float cap, const T *x, const T *dy, T *dx);
+
+/* y = x sigmoid(x) z, or gelu(x) z (Shazeer, GLU variants, 2020); y may be x or z. Backward dx may be
+ * dy. */
 void kernel_swiglu(int64_t n, const T *x, const T *z, T *y);
 void kernel_swiglu_bwd(int64_t n, const T *x, const T *z, const T *dy, T *dx, T *dz);
+void kernel_geglu(int64_t n, const T *x, const T *z, T *y);
+void kernel_geglu_bwd(int64_t n, const T *x, const T *z, const T *dy, T *dx, T *dz);
 
 /* Layer norm over the last dimension. stat[rows,2] = (mean, 1/std), kept for backward.
  * Split over `parts` ranks, n columns local, total = parts * n:

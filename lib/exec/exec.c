@@ -121,16 +121,38 @@ int exec_agree(struct comm *comm, int rc, struct err *err) {
     return -1;
 }
 
-/* Of a step counted from 0: linear warm-up, then cosine to min_lr. */
+static const char *const decays[] = {
+#define X(name) #name,
+    EXEC_DECAYS(X)
+#undef X
+};
+
+const char *exec_decay_name(enum exec_decay d) {
+    return decays[d];
+}
+
+int exec_decay_find(const char *name) {
+    for (int i = 0; i < EXEC_DECAY_COUNT; i++)
+        if (!strcmp(decays[i], name))
+            return i;
+    return -1;
+}
+
+/* Of a step counted from 0: linear warm-up, then down to min_lr. */
 static double learning_rate(const struct exec_options *o, int64_t step) {
+    const bool late = o->decay == EXEC_DECAY_wsd && o->decay_from > o->warmup;
+    const int64_t from = late ? o->decay_from : o->warmup;
     if (step < o->warmup)
         return o->lr * (double)(step + 1) / (double)o->warmup;
-    if (!o->decay_steps || o->decay_steps <= o->warmup)
+    if (o->decay == EXEC_DECAY_constant || !o->decay_steps || o->decay_steps <= from ||
+        step < from)
         return o->lr;
-    double t = (double)(step - o->warmup) / (double)(o->decay_steps - o->warmup);
+    double t = (double)(step - from) / (double)(o->decay_steps - from);
     if (t > 1)
         t = 1;
-    return o->min_lr + 0.5 * (o->lr - o->min_lr) * (1 + cos(3.14159265358979323846 * t));
+    const double left =
+        o->decay == EXEC_DECAY_cosine ? 0.5 * (1 + cos(3.14159265358979323846 * t)) : 1 - t;
+    return o->min_lr + (o->lr - o->min_lr) * left;
 }
 
 /* Dynamic loss scaling (Micikevicius et al. 2018): half as much behind gradients that were not
@@ -180,6 +202,8 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
                                  .lr = lr,
                                  .loss_scale = x->loss_scale,
                                  .targets = (int64_t)x->counts[0],
+                                 .missing = (int64_t)x->counts[x->n_losses],
+                                 .all_missing = x->missing,
                                  .skipped = x->skipping};
     memcpy(out->more, x->now.metrics, sizeof out->more);
     x->step++;

@@ -37,12 +37,30 @@ struct exec_span {
     bool divided; /* whose time is known, and is divided as in another micro-batch */
 };
 
+/* How the learning rate falls behind the warm-up. */
+#define EXEC_DECAYS(X)                                                                     \
+    X(cosine)   /* half a wave, down to min_lr at decay_steps */                           \
+    X(linear)   /* in a straight line */                                                   \
+    X(constant) /* not at all */                                                           \
+    X(wsd) /* warm-up, stable, decay (Hu et al., MiniCPM, 2024): not before decay_from,    \
+              then in a straight line */
+enum exec_decay {
+#define X(name) EXEC_DECAY_##name,
+    EXEC_DECAYS(X)
+#undef X
+        EXEC_DECAY_COUNT
+};
+const char *exec_decay_name(enum exec_decay d);
+int exec_decay_find(const char *name); /* -1 if unknown */
+
 struct exec_options {
-    uint64_t seed;       /* of weights, dropout and data order */
-    double lr, min_lr;   /* peak and final learning rate */
-    int64_t warmup;      /* steps of linear warm-up */
-    int64_t decay_steps; /* the cosine ends here; 0 = constant after the warm-up */
-    double clip;         /* largest gradient norm; 0 = no clipping */
+    uint64_t seed;         /* of weights, dropout and data order */
+    double lr, min_lr;     /* peak and final learning rate */
+    int64_t warmup;        /* steps of linear warm-up */
+    enum exec_decay decay; /* behind it, */
+    int64_t decay_from;    /* for wsd from this step on, */
+    int64_t decay_steps;   /* until this one; 0 = constant after the warm-up */
+    double clip;           /* largest gradient norm; 0 = no clipping */
     double weight_decay, beta1, beta2, eps; /* AdamW */
     double momentum;                        /* SGD */
     const struct device_backend *device;    /* what this rank computes on; NULL = the CPU */
@@ -71,9 +89,11 @@ int exec_data_spec(const struct model *m, struct data_spec *spec, struct err *er
 struct exec_metrics {
     double loss, grad_norm, lr;
     double more[METRIC_COUNT];
-    int64_t targets;   /* of the first loss, those that counted */
-    double loss_scale; /* of fp16; else 0 */
-    bool skipped;      /* loss or norm is not finite: nothing was updated */
+    int64_t targets;     /* of the first loss, those that counted */
+    int64_t missing;     /* samples of the step that could not be read (data.h), */
+    int64_t all_missing; /* and of all steps until now */
+    double loss_scale;   /* of fp16; else 0 */
+    bool skipped;        /* loss or norm is not finite: nothing was updated */
 };
 
 struct exec;

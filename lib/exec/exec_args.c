@@ -151,12 +151,24 @@ ARGS(attention) {
 }
 
 ARGS(scale) {
-    t->r->args.scale = (float)(1 / sqrt(attr_of(t, ATTR_fan)));
+    t->r->args.scale = (float)sqrt(attr_of(t, ATTR_root) / attr_of(t, ATTR_fan));
+}
+
+ARGS(softcap) {
+    t->r->args.scale = (float)attr_of(t, ATTR_cap);
 }
 
 ARGS(rotary) {
     t->r->args.first = local_box(t).first[1];
-    t->r->args.base = (float)attr_of(t, ATTR_base);
+    t->r->args.angles = (struct rotary_angles){
+        .log2_base = log2(attr_of(t, ATTR_base)),
+        .turned = (int64_t)(attr_of(t, ATTR_share) * (double)t->ins->n.rotary.dim) / 2 * 2,
+        .factor = attr_of(t, ATTR_factor),
+        .original = attr_of(t, ATTR_original),
+        .low = attr_of(t, ATTR_low),
+        .high = attr_of(t, ATTR_high),
+        .by_pair = attr_of(t, ATTR_by_pair) != 0,
+        .gain = (float)attr_of(t, ATTR_gain)};
 }
 
 ARGS(copy) {
@@ -198,6 +210,8 @@ static fill_args *const table[OPCODE_COUNT] = {
     [I_attention_more_bwd] = attention,
     [I_rotary] = rotary,
     [I_scale] = scale,
+    [I_softcap] = softcap,
+    [I_softcap_dx] = softcap,
     [I_dropout] = dropout,
     [I_copy] = copy,
     [I_dispatch] = experts,
@@ -235,8 +249,10 @@ void exec_prepare_instr(struct exec *x, const struct exec_chunk *c, const struct
     r->args.dtype = ins->dtype;
     r->args.scalars = x->scalars;
     r->args.counts = rank_is_first(&c->rp, ins->axes);
-    if (ins->op >= 0)
+    if (ins->op >= 0) {
         r->args.eps = (float)attr_of(&t, ATTR_eps);
+        r->args.offset = (float)attr_of(&t, ATTR_offset);
+    }
     if (table[ins->code])
         table[ins->code](&t);
     if (opcode_is_collective(ins->code))

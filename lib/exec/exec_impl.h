@@ -104,14 +104,16 @@ struct exec {
     struct scalars *scalars;             /* in the arena */
     double *per_target;                  /* in the arena, behind them: of each loss */
     int n_losses;
-    struct exec_loss *losses;       /* [n_losses] */
-    double *counts;                 /* [n_losses] targets that count in what is done now */
-    double *inverse;                /* [n_losses] 1 / that, or 0 */
-    int64_t step;                   /* training steps done */
-    int64_t skipped;                /* of them those that were not finite */
-    double loss_scale;              /* of fp16; 0 = of a plan without */
-    int64_t good_steps;             /* with finite gradients, since it changed */
-    int64_t sample;                 /* data position: first sample of the next step */
+    struct exec_loss *losses; /* [n_losses] */
+    double *counts;           /* [n_losses + 1] targets that count in what is done now, and
+                                       behind them the samples that are missing */
+    double *inverse;          /* [n_losses] 1 / that, or 0 */
+    int64_t step;             /* training steps done */
+    int64_t missing;          /* samples that could not be read, of all steps */
+    int64_t skipped;          /* of them those that were not finite */
+    double loss_scale;        /* of fp16; 0 = of a plan without */
+    int64_t good_steps;       /* with finite gradients, since it changed */
+    int64_t sample;           /* data position: first sample of the next step */
     struct exec_prefetch *prefetch; /* what is read of it before it is wanted; or NULL */
     bool skipping;                  /* the step is not finite: nothing is updated */
     double seconds[OPCODE_COUNT];   /* time spent, by opcode; in watched steps alone */

@@ -117,7 +117,7 @@ int exec_init(struct exec *x, struct err *err) {
     for (int k = 0; k < x->n_chunks; k++)
         bytes += bytes_of(x->chunks[k].sp);
     exec_progress(x, bytes);
-    x->step = x->sample = 0;
+    x->step = x->sample = x->missing = 0;
     for (const struct exec_chunk *c = x->chunks; c < x->chunks + x->n_chunks; c++)
         if (init_chunk(x, c, err) < 0)
             return -1;

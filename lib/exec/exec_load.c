@@ -253,6 +253,7 @@ int exec_load(struct exec *x, const struct checkpoint *ck, struct err *err) {
     if (rc == 0) {
         x->step = info->step;
         x->skipped = info->skipped;
+        x->missing = info->missing;
         if (info->loss_scale > 0 && x->loss_scale > 0) {
             x->loss_scale = info->loss_scale;
             x->good_steps = info->good_steps;

@@ -111,7 +111,7 @@ static bool next_counts(const struct exec *x, struct cursor *c, struct prefetch_
     *p = (struct prefetch_piece){.split = c->split,
                                  .sample = c->sample,
                                  .counted = c->counted,
-                                 .bytes = x->n_losses * (int64_t)sizeof(double)};
+                                 .bytes = (x->n_losses + 1) * (int64_t)sizeof(double)};
     return true;
 }
 
@@ -229,7 +229,7 @@ static int64_t width(const struct exec *x, const struct instr *ins) {
 
 /* Sets *largest to the bytes of the largest piece. Returns those of two steps. */
 static int64_t sum_bytes(const struct exec *x, int64_t *largest) {
-    int64_t counts = x->n_losses * (int64_t)sizeof(double), sum = counts;
+    int64_t counts = (x->n_losses + 1) * (int64_t)sizeof(double), sum = counts;
     *largest = counts;
     for (int k = 0; k < x->n_chunks; k++) {
         const struct stage_program *sp = x->chunks[k].sp;

@@ -17,7 +17,10 @@ static int read_run(const struct data *data, enum data_split split, enum data_so
     switch (source) {
     case DATA_TOKEN:
     case DATA_IMAGE: return data_packed(data, split, sample, at, n, out, err);
-    case DATA_NEXT_TOKEN: return data_packed(data, split, sample, at + 1, n, out, err);
+    case DATA_NEXT_TOKEN:
+        if (data_has_gaps(data))
+            return data_tokens(data, split, sample, at, n, NULL, out, err);
+        return data_packed(data, split, sample, at + 1, n, out, err);
     case DATA_INPUT: return data_input(data, split, sample, at, n, out, err);
     case DATA_INPUT_LENGTH: return data_input_length(data, split, sample, out, err);
     case DATA_TARGET: return data_target(data, split, sample, at, n, false, out, err);
@@ -80,6 +83,8 @@ int exec_read_box(const struct exec *x, enum data_split split, int64_t sample,
         }
         rc = read_run(x->data, split, t->source, first + one, at, r.n,
                       (char *)out + i * run_bytes, err);
+        if (rc < 0)
+            err_prefix(err, "sample %lld", (long long)(first + one));
     }
     return rc;
 }
@@ -112,7 +117,12 @@ int exec_read_counts(const struct exec *x, enum data_split split, int64_t sample
         counts[k] = 0;
         for (int64_t i = rank; l->targets >= 0 && i < n && !atomic_load(stop); i += size)
             if (count_sample(x, split, l, sample + i, &counts[k], err) < 0)
-                return err_prefix(err, "targets");
+                return err_prefix(err, "sample %lld: targets", (long long)(sample + i));
     }
+    double *missing = &counts[x->n_losses];
+    *missing = 0;
+    if (split == DATA_TRAIN && data_has_gaps(x->data))
+        for (int64_t i = rank; i < n && !atomic_load(stop); i += size)
+            *missing += data_missing(x->data, sample + i, NULL);
     return 0;
 }

@@ -109,6 +109,7 @@ static int commit(struct exec *x, const char *dir, const struct checkpoint_info 
     struct checkpoint_info info = *about;
     info.step = x->step;
     info.skipped = x->skipped;
+    info.missing = x->missing;
     info.loss_scale = x->loss_scale;
     info.good_steps = x->good_steps;
     info.sample = x->sample;
@@ -118,8 +119,11 @@ static int commit(struct exec *x, const char *dir, const struct checkpoint_info 
     info.batch = x->g->plan->batch;
     info.ref = m->ref;
     info.set = m->set;
+    char *file = model_file_text(m);
+    info.doc = file;
     if (rc == 0)
         rc = checkpoint_commit(dir, &info, reports, n, keep, err);
+    free(file);
     for (int r = 1; r < n; r++)
         free(reports[r]);
     free(reports);

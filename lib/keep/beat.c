@@ -2,6 +2,7 @@
 #include "keep/beat.h"
 
 #include "common/mem.h"
+#include "common/progress.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +13,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MAGIC 0x7765667462656174ll /* "weftbeat" */
@@ -34,12 +34,6 @@ const char *beat_phase_name(enum beat_phase phase) {
 #undef X
     };
     return names[phase];
-}
-
-int64_t beat_now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
 static size_t bytes_for(int64_t ranks) {
@@ -147,7 +141,7 @@ struct beat *beat_join(void) {
 }
 
 static void touch(struct beat *b) {
-    atomic_store(&b->at_us, beat_now_us());
+    atomic_store(&b->at_us, (long long)(1e6 * now_s()));
 }
 
 void beat_enter(struct beat *b, enum beat_phase phase) {
@@ -157,11 +151,12 @@ void beat_enter(struct beat *b, enum beat_phase phase) {
     touch(b);
 }
 
-void beat_step(struct beat *b, int64_t step, int64_t sample, double seconds) {
+void beat_step(struct beat *b, int64_t step, int64_t sample, double seconds, double work) {
     if (!b)
         return;
     atomic_store(&b->sample, sample);
     atomic_store(&b->step, step);
+    atomic_fetch_add(&b->work_us, (long long)(1e6 * work));
     atomic_store(&b->last_us, (long long)(1e6 * seconds));
     atomic_fetch_add(&b->steps_us, (long long)(1e6 * seconds));
     touch(b);

@@ -41,7 +41,7 @@ enum beat_phase {
 struct beat {
     atomic_llong pid;      /* 0 = not started */
     atomic_llong phase;    /* enum beat_phase */
-    atomic_llong at_us;    /* when this beat changed */
+    atomic_llong at_us;    /* when this beat changed: now_s() of progress.h */
     atomic_llong from;     /* steps done where this attempt began; */
     atomic_llong target;   /* steps that are to be done */
     atomic_llong step;     /* and now */
@@ -49,6 +49,8 @@ struct beat {
     atomic_llong batch;    /* samples of a step */
     atomic_llong first_us; /* when the first step of the attempt was done; 0 = not yet */
     atomic_llong steps_us; /* in all steps of it, */
+    atomic_llong work_us;  /* of them without waiting for others; 0 = not known */
+    atomic_llong group;    /* ranks of one group have the same work */
     atomic_llong last_us;  /* and in the last one */
     atomic_llong saves;    /* checkpoints on disk of it, */
     atomic_llong save_us;  /* and their time; */
@@ -59,7 +61,6 @@ struct beat {
 };
 
 const char *beat_phase_name(enum beat_phase phase);
-int64_t beat_now_us(void);
 
 /* ---- the supervisor -------------------------------------------------------------------- */
 
@@ -80,8 +81,9 @@ struct beat *beats_at(struct beats *b, int rank);
  * ranks never outlive their job. NULL where no supervisor is. The memory stays mapped. */
 struct beat *beat_join(void);
 void beat_enter(struct beat *b, enum beat_phase phase);
-/* A step is done: so many altogether, the next one begins with this sample. */
-void beat_step(struct beat *b, int64_t step, int64_t sample, double seconds);
+/* A step is done: so many altogether, the next one begins with this sample. Of its seconds so many were
+ * work, the others went by waiting for other ranks. */
+void beat_step(struct beat *b, int64_t step, int64_t sample, double seconds, double work);
 /* A checkpoint was written. */
 void beat_saved(struct beat *b, int in_memory, double seconds);
 void beat_ended(struct beat *b, int status, const char *message);

@@ -81,6 +81,20 @@ static struct verdict judge_done(const struct ending *e) {
     return v;
 }
 
+/* On SIGTERM mpirun kills its ranks, ends with status 1, and says nothing: somebody wanted that. */
+static bool was_told_to_end(const struct ending *e, int code) {
+    return code == 1 && e->begun && e->ranks_status < 0 && !strstr(e->said, "mpirun") &&
+           !strstr(e->said, "ORTE");
+}
+
+/* A GPU's error shows as whatever it did to a rank: that the driver told of one says more. */
+static struct verdict judge_gpu(const struct ending *e) {
+    struct verdict v = verdict(CAUSE_GPU);
+    snprintf(v.line, sizeof v.line, "%.300s%s%.150s", e->gpu, *e->message ? ": " : "",
+             e->message);
+    return v;
+}
+
 struct verdict cause_judge(const struct ending *e) {
     const int code = WIFEXITED(e->wait) ? WEXITSTATUS(e->wait) : -1;
     if (e->hung) {
@@ -91,12 +105,19 @@ struct verdict cause_judge(const struct ending *e) {
     }
     if (code == 0 && e->all_ended)
         return judge_done(e);
+    if (e->gpu && *e->gpu && (e->ranks_status < 0 || e->ranks_status == EXIT_SYSTEM))
+        return judge_gpu(e);
     if (e->ranks_status > 0)
         return judge_status(e);
     if (code == LOST_DAEMON || strstr(e->said, "has lost communication"))
         return judge_host(e);
     if (code > 128 && code <= 128 + LAST_SIGNAL)
         return judge_signal(e, code - 128);
+    if (was_told_to_end(e, code)) {
+        struct verdict v = verdict(CAUSE_STOPPED);
+        snprintf(v.line, sizeof v.line, "mpirun was told to end");
+        return v;
+    }
     if (WIFSIGNALED(e->wait)) {
         struct verdict v = verdict(CAUSE_LAUNCHER);
         snprintf(v.line, sizeof v.line, "mpirun was killed by signal %d (%s)",

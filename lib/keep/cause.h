@@ -23,6 +23,7 @@
     X(HOST, "host", true, "a host was lost")                                               \
     X(LAUNCH, "launch", true, "mpirun could not start the ranks")                          \
     X(OOM, "oom", true, "the kernel killed a rank, since memory was full")                 \
+    X(GPU, "gpu", true, "the driver told of a GPU's error (Xid, ECC)")                     \
     X(SYSTEM, "system", true, "a rank ended with status 4")                                \
     X(DISK, "disk", false, "the disk is full")                                             \
     X(MEMORY, "memory", false, "the plan needs more memory than there is")                 \
@@ -42,11 +43,13 @@ struct ending {
     bool hung;           /* the supervisor killed it, since nothing moved */
     bool asked;          /* the supervisor was asked to stop */
     int ranks_status;    /* the highest exit status that a rank chose; -1 = none did */
+    bool begun;          /* the ranks were at work */
     bool all_ended;      /* every rank ended by itself, with status 0 */
     bool steps_left;     /* fewer steps are done than were to be */
     const char *message; /* of the rank that chose it, or "" */
     const char *said;    /* the end of standard error */
     int64_t oom_kills;   /* of this host's group of processes, since the start */
+    const char *gpu;     /* what the driver said of this host's GPUs; NULL or "" */
     const char *stuck;   /* of a hang: which rank, and how; or "" */
 };
 

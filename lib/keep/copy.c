@@ -1,4 +1,3 @@
-#define _XOPEN_SOURCE 700 /* nftw */
 #include "keep/copy.h"
 
 #include "checkpoint/checkpoint.h"
@@ -8,25 +7,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static int remove_entry(const char *path, const struct stat *st, int flag,
-                        struct FTW *where) {
-    (void)st, (void)flag, (void)where;
-    return remove(path) < 0 && errno != ENOENT;
-}
-
-int copy_remove_tree(const char *path, struct err *err) {
-    if (nftw(path, remove_entry, 8, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT)
-        return 0;
-    return err_system(err, "%s: cannot remove: %s", path, strerror(errno));
-}
 
 static int failed(const char *path, struct err *err) {
     return err_system(err, "%s: %s", path, strerror(errno));
@@ -70,7 +56,7 @@ static int link_file(const char *from, const char *to, struct err *err) {
 static int each_file(const char *from, const char *to,
                      int (*each)(const char *, const char *, struct err *),
                      struct err *err) {
-    int rc = copy_remove_tree(to, err);
+    int rc = ckpt_remove_dir(to, err);
     DIR *d = rc == 0 ? opendir(from) : NULL;
     if (rc == 0 && (!d || mkdir(to, 0777) < 0))
         rc = failed(d ? to : from, err);
@@ -93,7 +79,7 @@ static int publish(const char *temp, const char *dir, int64_t step, struct err *
     char *whole = ckpt_dir_path(dir, CKPT_WHOLE, step);
     int rc = ckpt_sync_dir(temp, err);
     if (rc == 0 && access(whole, F_OK) == 0)
-        rc = copy_remove_tree(temp, err);
+        rc = ckpt_remove_dir(temp, err);
     else if (rc == 0)
         rc = ckpt_rename(temp, whole, err);
     free(whole);
@@ -113,7 +99,7 @@ static int copy_pinned(const char *pinned, const char *to, int64_t step, int64_t
     if (rc == 0)
         rc = publish(temp, to, step, err);
     if (rc < 0)
-        copy_remove_tree(temp, NULL);
+        ckpt_remove_dir(temp, NULL);
     if (rc == 0)
         rc = ckpt_keep_last(to, INT64_MAX, keep, err);
     free(temp);
@@ -132,7 +118,7 @@ int64_t copy_newest(const char *from, const char *to, int64_t keep, struct err *
             rc = each_file(path, pinned, link_file, err);
         if (rc == 0)
             rc = copy_pinned(pinned, to, step, keep, err);
-        copy_remove_tree(pinned, NULL);
+        ckpt_remove_dir(pinned, NULL);
     } else {
         step = 0;
     }

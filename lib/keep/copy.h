@@ -18,7 +18,4 @@
  * nothing newer than in `to`, or -1. */
 int64_t copy_newest(const char *from, const char *to, int64_t keep, struct err *err);
 
-/* Removes a folder with the folders in it; what is missing is fine. Returns 0 or -1. */
-int copy_remove_tree(const char *path, struct err *err);
-
 #endif

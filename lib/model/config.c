@@ -1,6 +1,7 @@
 /* A config.json against the table that a family's model has of it. */
 #include "model/config.h"
 
+#include "model/config_rope.h"
 #include "model/weights.h"
 
 #include <fnmatch.h>
@@ -104,20 +105,7 @@ static json_t *in_older_form(const json_t *config, const json_t *section) {
         json_object_set(c, "num_experts", v);
         json_object_del(c, "num_local_experts");
     }
-    json_t *rope = json_object_get(c, "rope_parameters");
-    if (json_is_object(rope)) {
-        const char *type = json_string_value(json_object_get(rope, "rope_type"));
-        rope = json_copy(rope);
-        if ((v = json_object_get(rope, "rope_theta")))
-            json_object_set(c, "rope_theta", v);
-        json_object_del(rope, "rope_theta");
-        if (!type || !strcmp(type, "default"))
-            json_object_del(rope, "rope_type");
-        json_object_set_new(c, "rope_scaling", json_object_size(rope) ? rope : json_null());
-        json_object_del(c, "rope_parameters");
-        if (!json_object_size(rope))
-            json_decref(rope);
-    }
+    config_rope_flatten(c, json_object_get(section, "config"));
     json_t *layers = json_object_get(c, "layer_types");
     bool alike = json_is_array(layers);
     for (size_t i = 0; i < json_array_size(layers); i++) {
@@ -126,6 +114,11 @@ static json_t *in_older_form(const json_t *config, const json_t *section) {
     }
     if (alike)
         json_object_del(c, "layer_types");
+    /* T5's result is scaled where its embedding is tied, which newer configs say apart. */
+    if (json_is_boolean(v = json_object_get(c, "scale_decoder_outputs"))) {
+        json_object_set(c, "tie_word_embeddings", v);
+        json_object_del(c, "scale_decoder_outputs");
+    }
     return c;
 }
 
@@ -333,10 +326,12 @@ int config_check(struct model *m, const json_t *config, struct err *err) {
     int rc = -1;
     json_t *absent = weights_absent(m, err);
     json_t *older = absent ? in_older_form(config, section) : NULL;
+    json_t *mine_older = in_older_form(own, section);
     if (older && type && !reads(m->doc, type))
         err_input(err, "model_type: expected that of %s, got \"%.64s\"", m->name, type);
     else if (older)
-        rc = compare(section, own, absent, older, m->name, err);
+        rc = compare(section, mine_older, absent, older, m->name, err);
+    json_decref(mine_older);
     json_decref(older);
     json_decref(absent);
     json_decref(own);

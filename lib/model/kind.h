@@ -71,7 +71,17 @@ bool role_splits(enum role role);
     X(scale, ATTR_REAL, 0, 1e6)       /* attention: of the scores; 0: 1 / root of d */     \
     X(distance, ATTR_INT, 1, 1025)    /* attention: beyond it all positions are alike */   \
     X(base, ATTR_REAL, 1, 1e12)       /* rotary: of the wavelengths */                     \
-    X(fan, ATTR_INT, 1, 1L << 53)     /* scale: x is divided by its root */
+    X(fan, ATTR_INT, 1, 1L << 53)     /* scale: x is divided by its root */                \
+    X(share, ATTR_REAL, 0, 1.0000001) /* rotary: of the dims of a head, which turn */      \
+    X(factor, ATTR_REAL, 1e-6, 1e6)   /* rotary: so much slower, for longer sequences */   \
+    X(original, ATTR_REAL, 0, 1e12)   /* rotary: positions before; 0: all pairs slower */  \
+    X(low, ATTR_REAL, 0, 1e6)         /* rotary: turns in them of what is slower */        \
+    X(high, ATTR_REAL, 0, 1e6)        /* rotary: turns of what stays as it is */           \
+    X(by_pair, ATTR_REAL, 0, 1.0000001) /* rotary: between both by pairs, else by turns */ \
+    X(gain, ATTR_REAL, 0, 1e6)          /* rotary: of what has turned */                   \
+    X(offset, ATTR_REAL, -1e6, 1e6)     /* rms norm: added to the weight */                \
+    X(root, ATTR_INT, 1, 1L << 53)      /* scale: x is multiplied by its root */           \
+    X(cap, ATTR_REAL, 0, 1e30)          /* soft cap: what no number reaches; 0: none */
 enum attr {
 #define X(id, type, least, below) ATTR_##id,
     KIND_ATTRS(X)
@@ -106,20 +116,24 @@ enum kind_flag {
     X(layernorm, "layernorm", "x[B.. h]", "weight[h]=ones bias[h]=zeros", "y[B.. h]",      \
       "h coupled", "eps=1e-5", KIND_CHEAP)                                                 \
     X(rmsnorm, "rmsnorm", "x[B.. h]", "weight[h]=ones", "y[B.. h]", "h coupled",           \
-      "eps=1e-5", KIND_CHEAP)                                                              \
+      "eps=1e-5 offset=0", KIND_CHEAP)                                                     \
     X(attention, "attention", "q[b s h d] k[b t h/ d] v[b t h/ d] lengths:int[b]?",        \
       "positions[n h]?", "y[b s h d]", "t gathered d whole n whole",                       \
       "causal=0 scale=0 distance=128", KIND_BULKY)                                         \
     X(attention_packed, "attention", "qkv[b s 3 h d]", "positions[n h]?", "y[b s h d]",    \
       "s whole d whole n whole", "causal=0 scale=0 distance=128", KIND_BULKY)              \
-    X(rotary, "rotary", "x[b s h d%2]", "", "y[b s h d]", "d whole", "base=10000",         \
-      KIND_CHEAP)                                                                          \
+    X(rotary, "rotary", "x[b s h d%2]", "", "y[b s h d]", "d whole",                       \
+      "base=10000 share=1 factor=1 original=0 low=1 high=4 by_pair=0 gain=1", KIND_CHEAP)  \
     X(swiglu, "swiglu", "x[B..] z[B..]", "", "y[B..]", "", "", KIND_CHEAP)                 \
+    X(geglu, "geglu", "x[B..] z[B..]", "", "y[B..]", "", "", KIND_CHEAP)                   \
     X(gelu, "gelu", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
+    X(gelu_erf, "gelu-erf", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                    \
     X(relu, "relu", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
     X(silu, "silu", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
     X(tanh, "tanh", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
-    X(scale, "scale", "x[B..]", "", "y[B..]", "", "fan=1", KIND_CHEAP)                     \
+    X(relu2, "relu2", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                          \
+    X(softcap, "softcap", "x[B..]", "", "y[B..]", "", "cap=0", KIND_CHEAP)                 \
+    X(scale, "scale", "x[B..]", "", "y[B..]", "", "fan=1 root=1", KIND_CHEAP)              \
     X(add, "add", "x[B..] z[B..]?", "", "y[B..]", "", "", 0)                               \
     X(dropout, "dropout", "x[B..]", "", "y[B..]", "", "rate=0", KIND_CHEAP)                \
     X(route, "route", "logits[B.. t e]", "", "gates[B.. t k] slots:int[B.. t k]",          \

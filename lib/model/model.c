@@ -219,3 +219,14 @@ struct model *model_load(const char *ref, const char *set, struct err *err) {
             arena_printf(&m->arena, "%s%s%s", m->name, m->preset[0] ? ":" : "", m->preset);
     return m;
 }
+
+char *model_file_text(const struct model *m) {
+    if (m->ref)
+        return NULL;
+    json_t *doc = json_copy(m->doc);
+    if (m->preset[0])
+        json_object_set_new(doc, "default", json_string(m->preset));
+    char *text = json_dumps(doc, JSON_COMPACT);
+    json_decref(doc);
+    return text;
+}

@@ -163,6 +163,10 @@ void model_destroy(struct model *m);
  * "rate of layer.0.drop": "0.1". For messages that say how two models differ. Fresh; free() it. */
 char *model_facts(const struct model *m);
 
+/* The file of a model that is not a shipped one, as the text of a JSON object whose default is the preset
+ * that was chosen; with m->set it is the same model again. NULL for a shipped one. Fresh; free() it. */
+char *model_file_text(const struct model *m);
+
 /* Puts overrides into the sizes and rates of a document that they fit. */
 int model_settle(json_t *doc, const char *set, struct err *err);
 

@@ -31,8 +31,10 @@ static uint64_t add_op(const struct model *m, uint64_t h, const struct model_op 
         h = add_int(h, op->param[k]);
     for (int k = 0; k < op->n_out; k++)
         h = add_shape(m, h, &m->tensors[op->out[k]].shape);
+    /* What ops may say since is left out where they do not, so that older models keep their hash. */
     for (int a = 0; a < ATTR_COUNT; a++)
-        h = add_real(h, op->attr[a]);
+        if (a <= ATTR_fan || op->attr[a] != kind_of(op->kind)->attr[a])
+            h = add_real(a <= ATTR_fan ? h : add_int(h, a), op->attr[a]);
     return h;
 }
 

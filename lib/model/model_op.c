@@ -84,11 +84,13 @@ static int read_std(struct reader *r, const json_t *v, double *std, struct err *
 }
 
 /* Returns the parameter's number, or -1. */
-static int read_param(struct reader *r, const json_t *v, const char *op_name,
+static int read_param(struct reader *r, const json_t *v, const struct model_op *op,
                       const struct kind_slot *slot, struct err *err) {
     static const enum param_init inits[] = {
         [SLOT_NORMAL] = INIT_NORMAL, [SLOT_ONES] = INIT_ONES, [SLOT_ZEROS] = INIT_ZEROS};
     struct model_param p = {.first_op = (int)r->ops.n, .init = inits[slot->init]};
+    if (slot->init == SLOT_ONES && op->attr[ATTR_offset] == 1)
+        p.init = INIT_ZEROS; /* together with what is added to it, it begins at 1 */
     json_t *dims;
     if (json_keys(v, "dims std fan tie when", err) < 0 ||
         json_array_member(v, "dims", &dims, err) < 0 ||
@@ -105,7 +107,7 @@ static int read_param(struct reader *r, const json_t *v, const char *op_name,
         return -1;
     p.decay = p.shape.rank >= 2 && p.init == INIT_NORMAL;
     p.running = slot->running;
-    p.name = arena_printf(&r->m->arena, "%s.%s", op_name, slot->name);
+    p.name = arena_printf(&r->m->arena, "%s.%s", op->name, slot->name);
     json_object_set_new(r->param_of, p.name, json_integer(r->params.n));
     arr_push(&r->params, p);
     return (int)r->params.n - 1;
@@ -225,7 +227,7 @@ static int read_params(struct reader *r, const json_t *v, struct model_op *op,
             continue;
         if (!p)
             return err_input(err, "%s: missing, %s needs it", slot->name, k->name);
-        op->param[i] = read_param(r, p, op->name, slot, err);
+        op->param[i] = read_param(r, p, op, slot, err);
         if (op->param[i] < 0)
             return err_at(err, "%s", slot->name);
     }
@@ -309,11 +311,12 @@ static int read_name(struct reader *r, const json_t *v, struct model_op *op,
     return 0;
 }
 
-/* A dropout that drops nothing is no op, nor is a scaling by 1 or a sum of one: its result is its
- * operand under another name. */
+/* A dropout that drops nothing is no op, nor is a scaling by 1, a cap of nothing or a sum of one: its
+ * result is its operand under another name. */
 static bool does_nothing(const struct model_op *op) {
     return (op->kind == OP_dropout && op->attr[ATTR_rate] == 0) ||
-           (op->kind == OP_scale && op->attr[ATTR_fan] == 1) ||
+           (op->kind == OP_scale && op->attr[ATTR_fan] == op->attr[ATTR_root]) ||
+           (op->kind == OP_softcap && op->attr[ATTR_cap] == 0) ||
            (op->kind == OP_add && op->n_in == 1);
 }
 

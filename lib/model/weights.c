@@ -187,18 +187,63 @@ static int read_spread(struct placing *x, const char *name, const char **tail,
     return 0;
 }
 
+/* The size of a dim of the model, of n letters. */
+static int64_t named_size(const struct placing *x, const char *name, size_t n,
+                          struct err *err) {
+    char dim[128];
+    snprintf(dim, sizeof dim, "%.*s", (int)n, name);
+    int d = model_dim_named(x->m, dim, err);
+    if (d < 0)
+        return err_prefix(err, "dims");
+    return d == x->m->batch ? err_input(err, "dims: no parameter has \"batch\"")
+                            : x->m->dims[d].size;
+}
+
+/* "heads+kv_heads+kv_heads" of 1/heads+kv_heads+kv_heads: dims that lie behind each other, of which the
+ * parameter has the one of this number. first: of its elements among all. */
+static int read_sum(struct placing *x, const char *sum, size_t n, int64_t part,
+                    int64_t inner, int64_t *first, int64_t *count, struct err *err) {
+    int64_t k = 0;
+    bool found = false;
+    *first = *count = 0;
+    for (const char *end = sum + n; sum < end; k++) {
+        size_t length = strcspn(sum, "+ ");
+        length = sum + length > end ? (size_t)(end - sum) : length;
+        int64_t size = named_size(x, sum, length, err);
+        int d = size < 0 ? -1 : k == part ? take_dim(x, sum, length, err) : 0;
+        if (d < 0)
+            return -1;
+        if (k == part) {
+            x->form->whole.stride[d] = inner;
+            found = true;
+        }
+        *first += k < part ? size : 0;
+        *count += size;
+        sum += length + 1;
+    }
+    return found ? 0 : err_input(err, "dims: there is no part %lld", (long long)part);
+}
+
 /* One word of a dim of the tensor, from the last to the first: a dim of the parameter, or "1/3",
- * the second of three equal parts. `step`: elements of the tensor between neighbours. */
+ * the second of three equal parts, or of parts as large as dims. `step`: elements of the tensor between
+ * neighbours. */
 static int read_word(struct placing *x, const char *word, size_t n, int64_t *step,
                      int64_t *size, struct err *err) {
     int64_t count, part = 0, inner = *step;
     if (isdigit((unsigned char)*word)) {
         char *end;
         part = strtoll(word, &end, 10);
-        count = *end == '/' ? strtoll(end + 1, &end, 10) : 0;
-        if (end != word + n || part >= count || count > MAX_PARTS)
-            return err_input(err, "dims: expected a part such as 0/3, got \"%.*s\"", (int)n,
-                             word);
+        if (*end == '/' && isalpha((unsigned char)end[1])) {
+            const int64_t number = part;
+            if (read_sum(x, end + 1, (size_t)(word + n - end - 1), number, inner, &part,
+                         &count, err) < 0)
+                return -1;
+        } else {
+            count = *end == '/' ? strtoll(end + 1, &end, 10) : 0;
+            if (end != word + n || part >= count || count > MAX_PARTS)
+                return err_input(err, "dims: expected a part such as 0/3, got \"%.*s\"",
+                                 (int)n, word);
+        }
     } else {
         int d = take_dim(x, word, n, err);
         if (d < 0)
@@ -313,11 +358,20 @@ static const struct st_view *part_view(const struct weights *w, int part) {
     return &w->forms[w->parts[part].param].whole;
 }
 
-/* Parts that step alike through a tensor and begin elsewhere have no element in common. */
+/* Behind the last element of a part. */
+static int64_t view_end(const struct st_view *v) {
+    int64_t end = v->base + 1;
+    for (int d = 0; d < v->dims; d++)
+        end += (v->size[d] - 1) * v->stride[d];
+    return end;
+}
+
+/* Parts that step alike through a tensor and begin elsewhere have no element in common, nor have those of
+ * which one ends before the other begins. a begins first. */
 static bool are_apart(const struct st_view *a, const struct st_view *b) {
-    return a->base != b->base && a->dims == b->dims &&
-           !memcmp(a->size, b->size, sizeof a->size) &&
-           !memcmp(a->stride, b->stride, sizeof a->stride);
+    return view_end(a) <= b->base || (a->base != b->base && a->dims == b->dims &&
+                                      !memcmp(a->size, b->size, sizeof a->size) &&
+                                      !memcmp(a->stride, b->stride, sizeof a->stride));
 }
 
 /* The parts of a tensor share no element and together have them all. */

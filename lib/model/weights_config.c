@@ -2,6 +2,7 @@
  * of the model has them. */
 #include "model/weights.h"
 
+#include "model/config_rope.h"
 #include "model/read.h"
 
 /* "=layers" is a rate or an expression over sizes, "?tied" whether one is not 0; anything else is
@@ -51,7 +52,10 @@ static json_t *fill(struct model *m, const char *member, struct err *err) {
 }
 
 json_t *weights_config(struct model *m, struct err *err) {
-    return fill(m, "config", err);
+    json_t *config = fill(m, "config", err);
+    if (config)
+        config_rope_nest(config);
+    return config;
 }
 
 json_t *weights_absent(struct model *m, struct err *err) {

@@ -199,7 +199,7 @@ _weft() {
         mapfile -t COMPREPLY < <(compgen -W 'layout partition stages joint' -- "$current")
     elif [ "$tool" != "${tool%weft-ckpt}" ] && [ ${#words[@]} -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W 'list export' -- "$current")
-    elif [ "$tool" != "${tool%weft-ckpt}" ]; then
+    elif [[ $tool == *weft-ckpt || $tool == *weft-sample ]]; then
         mapfile -t COMPREPLY < <(_weft_files "$current" .safetensors)
         compopt -o filenames 2>/dev/null
     elif [[ $tool != *weft-search && $tool != *weft-profile-* ]]; then # those take none
@@ -215,5 +215,5 @@ _weft() {
     done
 }
 
-complete -F _weft weft-ckpt weft-import weft-keep weft-plan weft-predict weft-profile-comm weft-profile-fit weft-profile-op weft-run weft-search \
+complete -F _weft weft-ckpt weft-import weft-keep weft-plan weft-predict weft-profile-comm weft-profile-fit weft-profile-op weft-run weft-sample weft-search \
     weft-solve

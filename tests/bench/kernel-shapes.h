@@ -159,7 +159,9 @@ static void TYPED(rows_shape)(int64_t rows, int64_t n, int64_t vocab) {
     bytes("swiglu, 4 x as wide", 12 * all, s);
     BEST(s, kernel_swiglu_bwd(rows * 4 * n, a, b, c, c, (T *)e));
     bytes("swiglu backward", 20 * all, s);
-    const struct kernel_rotary turn = {rows / 256, 256, n / 64, 64, 0, 1e4f, false};
+    const struct rotary_angles angles = {
+        .log2_base = log2(1e4), .turned = 64, .factor = 1, .gain = 1};
+    const struct kernel_rotary turn = {rows / 256, 256, n / 64, 64, 0, angles, false};
     BEST(s, kernel_rotary(&turn, a, c));
     bytes("rotary", 2 * all, s);
     BEST(s, kernel_add(rows * n, a, b, c));

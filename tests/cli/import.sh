@@ -55,12 +55,32 @@ is "$status" 0 'the plan holds the model'
 run weft-search -q -m folder/config.json --set seq=64 --cluster h100-8 -b 16
 is "$status $(jq -c '.model.name' out)" '0 "qwen3"' 'and so does weft-search'
 
+# ---- programs of torch.export ------------------------------------------------------------------------
+archives=${WEFT_ROOT:?}/tests/import
+run weft-import "$archives/llama.pt2"
+cp out llama.json
+is "$status $(jq -c '[.name, .sizes.layers, .sizes.kv_heads, (.ops | length)]' out)" \
+    '0 ["llama",2,2,5]' 'a program is a model, with blocks that repeat'
+is "$(sed 's/.*: \([0-9]*\) parameters.*/\1/' err)" 48624 'with as many parameters'
+run weft-search -q -m ./llama.json --cluster h100-8 -b 16
+is "$status $(jq -c '.model.name' out)" '0 "llama"' 'weft-search takes it'
+run weft-import --set layers=5 "$archives/own-gpt.pt2"
+is "$status $(jq -c .sizes.layers out)" '0 5' 'its sizes are changed'
+"$bin/weft-import" -q <"$archives/llama.pt2" 2>err | jq -c '.name = "llama"' >out
+[ "$(jq -cS . out)" = "$(jq -cS . llama.json)" ]
+ok $? 'an archive may come on standard input'
+run weft-import "$archives/unet.pt2"
+refuses 3 'unet.pt2: .*aten.conv_transpose2d.input (1, in up: ' 'ops that weft lacks, with their module'
+head -c 3000 "$archives/unet.pt2" >cut.pt2
+run weft-import cut.pt2
+refuses 3 'cut.pt2: .*zip' 'an archive that is cut off'
+
 # ---- what is refused -----------------------------------------------------------------------------------
-jq '.rope_scaling = {rope_type: "yarn", factor: 4.0}' folder/config.json >yarn.json
-run weft-import yarn.json
-refuses 3 'yarn.json: rope_scaling: .*yarn.*qwen3' 'scaled positions'
-run weft-search -m ./yarn.json --cluster h100-8 -b 16
-refuses 3 'yarn.json: rope_scaling: ' 'by every tool'
+jq '.rope_scaling = {rope_type: "longrope", factor: 4.0}' folder/config.json >longrope.json
+run weft-import longrope.json
+refuses 3 'longrope.json: rope_scaling: .*longrope.*qwen3' 'positions scaled in an unknown way'
+run weft-search -m ./longrope.json --cluster h100-8 -b 16
+refuses 3 'longrope.json: rope_scaling: ' 'by every tool'
 jq '.hidden_act = "gelu"' folder/config.json >act.json
 run weft-import act.json
 refuses 3 'hidden_act: .*"silu".*"gelu"' 'another activation'

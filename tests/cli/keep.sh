@@ -2,7 +2,7 @@
 # weft-keep: ranks, mpirun and the supervisor itself are killed, a rank is stopped, and the run comes to its end
 # with the losses of one that nobody disturbed; what only a person can mend ends it with one line.
 # Prints TAP; the programs are in $WEFT_BIN.
-# Needs: jq mpirun pgrep setsid
+# Needs: jq mpirun pgrep pkill setsid
 set -u
 bin=${WEFT_BIN:?}
 # shellcheck source=tests/cli/tap.bash
@@ -15,7 +15,7 @@ cat >two.json <<'END'
  "batch": 8, "stages": [{"mesh": "dp:2", "layout": {"dp": "batch"}, "zero": 1}]}
 END
 jq '.stages = [{}]' two.json >one.json
-steps=70
+steps=150
 command=("$bin/weft-keep" --hang 1s -- "$bin/weft-run" -q --threads 1 -n "$steps" --save ck --memory-every 1)
 
 keep() { # keep ARGS...: leaves $status, out, err
@@ -36,7 +36,7 @@ begin() { # begin PLAN: the supervisor in $pid
 mpirun_of() { pgrep -P "$pid" mpirun; }
 rank_of() { pgrep -P "$(mpirun_of)" | head -n 1; }
 await() { # await LINES: of metrics
-    local tries=3000
+    local tries=900
     while [ "$(wc -l <lines)" -lt "$1" ] && [ $((tries--)) -gt 0 ]; do
         sleep 0.02
     done
@@ -94,18 +94,68 @@ is "$(jq -s 'map(.step) | length - (unique | length)' lines)" 0 'and still no st
 jq -es --slurpfile whole whole 'all(. as $m | $whole[$m.step - 1].loss / $m.loss - 1 | fabs < 1e-5)' lines >/dev/null
 ok $? 'with the same losses'
 
+# ---- plans that nobody has prepared --------------------------------------------------------------
+# As long as it takes: the rates are those of the run above.
+long=("$bin/weft-run" -q --threads 1 --warmup 15 --decay-steps "$steps")
+forever=("${long[@]}" -n 1000000 --memory-every 1)
+says() { # says PATTERN: waits until standard error has it
+    local tries=400
+    while ! grep -q "$1" there && [ $((tries--)) -gt 0 ]; do sleep 0.05; done
+    grep -q "$1" there
+    ok $? "says: $(grep -m1 "$1" there)"
+}
+same_losses() {
+    "${long[@]}" -n "$(jq -s 'map(.step) | max' lines)" one.json >long 2>err
+    jq -es --slurpfile whole long 'all(. as $m | $whole[$m.step - 1].loss / $m.loss - 1 | fabs < 1e-5)' lines >/dev/null
+    ok $? "with the losses of one rank in $(jq -s 'map(.step) | max' lines) steps"
+}
+: >lines
+"$bin/weft-keep" -- "${forever[@]}" --save three two.json >>lines 2>there </dev/null &
+pid=$!
+further 5 && "$bin/weft-keep" --size 3 -C three
+says 'going on with 3 ranks in place of 2'
+further 5 && "$bin/weft-keep" --size 1 -C three
+says 'going on with 1 ranks in place of 3'
+further 5 && kill -TERM $pid
+wait $pid
+is "$?" 5 'asked for three ranks and for one, without plans for so many'
+is "$(jq -c '[.provenance.tool[:11], .batch, .set]' three/plan-3.json)" \
+    "$(jq -c '["weft-search", .batch, (.set | split(",") | sort | join(","))]' two.json)" \
+    'weft-search has made one of the same model and batch'
+is "$(jq -s 'map(.step) | length - (unique | length)' lines)" 0 'no step is done twice'
+same_losses
+
 # Another host, as far as one machine can have it: by a program in place of ssh.
 cat >agent <<'END'
 #!/bin/sh
 case $1 in
 nowhere) echo away; exit 255 ;;
+127.0.0.3) [ ! -e down ] || exit 255 ;;
 older) echo 'weft-run (weft) 0.0.9'; exit ;;
 esac
+host=$1
 shift
-exec setsid sh -c "$*"
+exec setsid sh -c "echo \$\$ >session.$host; $*"
 END
 chmod +x agent
 export OMPI_MCA_plm_rsh_agent=$PWD/agent
+
+# ---- a host that is lost, and comes back -------------------------------------------------------------
+: >lines
+export OMPI_MCA_oob_tcp_if_include=lo OMPI_MCA_btl_tcp_if_include=lo OMPI_MCA_rmaps_base_oversubscribe=1
+"$bin/weft-keep" --retry 0.5s -H 127.0.0.2:1,127.0.0.3:1 -- "${forever[@]}" --save hosts two.json >>lines 2>there </dev/null &
+pid=$!
+further 5 && touch down && pkill -KILL -s "$(cat session.127.0.0.3)"
+says 'host 127.0.0.3 was lost'
+says 'host 127.0.0.3 is left out: it does not answer'
+says 'a plan for 1 of 1 ranks'
+further 5 && rm down
+says 'host 127.0.0.3 is taken in'
+says 'going on with 2 ranks in place of 1'
+further 5 && kill -TERM $pid
+wait $pid
+is "$?" 5 'a host is lost and comes back'
+same_losses
 
 # ---- what only a person can mend -------------------------------------------------------------------
 run=("$bin/weft-run" -q --threads 1 -n 30)
@@ -115,7 +165,7 @@ refuses 2 'weft-run:.*--resume' 'always the same step' -- "${run[@]}" --save new
 refuses 3 'gone.json: No such' 'no plan' -- "${run[@]}" --save new gone.json
 refuses 3 'missing: No such' 'no data' -- "${run[@]}" --save new --data missing one.json
 refuses 2 '--lr' 'a wrong option' -- "${run[@]}" --save new --lr -1 one.json
-refuses 1 'there is room for 1 rank' 'no plan for so few' -n 1 -- "${run[@]}" --save new two.json
+refuses 1 'there is room for 1 rank' 'no plan for so few' --no-search -n 1 -- "${run[@]}" --save new two.json
 refuses 4 'host nowhere does not answer: away' 'a host that does not answer' -H nowhere:2 -- "${run[@]}" --save new two.json
 refuses 3 'host older has weft-run (weft) 0.0.9, this one' 'a host with another weft' -H older:2 -- "${run[@]}" --save new two.json
 keep -- "${run[@]}" --save dead --lr 1e30 --clip 0 one.json

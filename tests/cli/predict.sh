@@ -328,6 +328,19 @@ jq -e --slurpfile rows rows.us '.time_us == $rows[0]' out >err
 ok $? 'a profile that has all rows: the same with and without curves behind it'
 refuses 3 'there are: weft megatron megatron-core torch-compile torch-eager' 'a runtime that is not shipped' -- \
     --runtime megatorn "${h100[@]}" plan.json
+# Korthikanti et al. 2022, figure 1, as Calculon's validation has it: GPT of 175B parameters in eight stages of
+# three chunks each, GiB of activations of the first device, without recomputation and with selective.
+gpt175=(-m gpt:1.3B --set "layers=96,hidden=12288,heads=96,seq=2048,vocab=51200" --set "dropout=0.1,tied=1"
+    --dtype fp16 --tp 8 --pp 8 -b 64 --micro-batch 1 --schedule interleaved --chunks 3 --cluster a100-80gb:8x8)
+for want in 'none 66.84375' 'selective 12.3515625 --sp'; do
+    read -r how published sp <<<"$want"
+    # shellcheck disable=SC2086
+    "$WEFT_BIN/weft-plan" "${gpt175[@]}" --recompute "$how" $sp -o 175.json 2>err
+    "$WEFT_BIN/weft-predict" --memory --runtime megatron 175.json >out 2>err
+    jq -e --argjson want "$published" '.stages[0].memory |
+        (.activations + .runtime - 2147483648) / 1073741824 / $want - 1 | fabs < 0.05' out >got
+    ok $? "chunks share what they hold: within 5 % of $published GiB ($how)"
+done
 jq 'del(.ops.layernorm)' "$WEFT_ROOT/share/runtimes/megatron.json" >less.json
 refuses 3 'ops: does not know layernorm, which layer.0.ln1 needs' 'a runtime that lacks an op' -- \
     --runtime ./less.json "${h100[@]}" plan.json

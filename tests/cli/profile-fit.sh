@@ -61,6 +61,19 @@ ok $? 'it says what helps'
 jq '.flops.bf16 = 989' toy.json >bad.json
 refuses 3 'bad.json: flops: bf16: expected a number per second\|bad.json: flops.bf16: expected a number per second' \
     'units that contradict each other' -- -p toy.db --like ./bad.json
+wrong_unit() { # wrong_unit PLACE FILTER: the digits of a datasheet, without its unit
+    jq "$2" toy.json >bad.json
+    refuses 3 "bad.json: $1: " "$1 in another unit" -- -p toy.db --like ./bad.json
+}
+wrong_unit bandwidth '.bandwidth = 3350'
+wrong_unit cache.bytes '.cache.bytes = 50'
+wrong_unit node.memory '.node.memory = 80'
+wrong_unit node.host_bandwidth '.node.host_bandwidth = 64'
+wrong_unit 'node.links.1..bandwidth' '.node.links[1].bandwidth = 400'
+wrong_unit links.node.reached '.links.node.reached = 80'
+jq '.cache.bandwidth = 1e11' toy.json >bad.json
+refuses 3 "bad.json: cache.bandwidth: .* is less than the memory's" 'a cache slower than the memory' -- \
+    -p toy.db --like ./bad.json
 jq '.curves.move.cache = -1' toy.json >bad.json
 refuses 3 'bad.json: curves.move.cache: -1' 'a curve that falls' -- -p toy.db --like ./bad.json
 head -c 300 toy.json >bad.json

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # weft-profile-op as a user runs it: listing, measuring, stopping, going on, merging, and what
 # wrong usage and wrong files get. Prints TAP; the programs are in $WEFT_BIN.
-# Needs: sqlite3 mpirun cc
+# Needs: sqlite3 mpirun cc jq
 set -u
 tool=${WEFT_BIN:?}/weft-profile-op
 # shellcheck source=/dev/null
@@ -195,6 +195,45 @@ ok $? "and they are measured: $(head -1 err)"
 is "$(grep -c 'to measure' out)" 1 'a plan from standard input; nothing is left to measure'
 refuses 2 'expected one of them' 'a model and a plan' -- -m mlp --plan plan.json -p x.db
 refuses 2 'set' 'other sizes than the plan says' -- --plan plan.json --set layers=2 -p x.db
+
+# ---- a few rows instead of all -------------------------------------------------------------------
+# A device whose products take half as long again as the other's, and all else as long.
+run --plan plan.json -p like.db --roofline 1T:100G:1us --device a100
+sql like.db "UPDATE op SET source = 'measured'" # as if they were
+cp like.db whole.db
+sql whole.db "UPDATE op SET device = 'h999', median_us = median_us *
+     CASE WHEN instr LIKE 'linear%' OR instr LIKE 'matmul%' THEN 1.5 ELSE 1 END"
+probe=(--plan plan.json --like like.db --from whole.db --device h999)
+run "${probe[@]}" --probes 3 -p few.db --dry-run
+is "$(grep -c '	to measure	' out)" 3 'of all rows three are to be measured'
+[ "$(grep -c '	to estimate	' out)" -eq "$(($(rows like.db) - 3))" ] && [ ! -e few.db ]
+ok $? "and the others estimated: $(grep -c '	to estimate	' out)"
+run "${probe[@]}" --probes 3 -p few.db
+is $status 0 'so it is done'
+is "$(sql few.db "SELECT source, count(*) FROM op GROUP BY source" | tr '\n' ' ')" \
+    "like a100|$(($(rows like.db) - 3)) measured|3 " 'rows say what they rest on'
+is "$(sql few.db "SELECT count(*) FROM op WHERE source <> 'measured' AND (spread <= 0 OR machine <> '')")" 0 \
+    'those that are estimated say how sure they are, and name no machine'
+grep -q 'no device model of h999' err
+ok $? 'that nothing else is known of the device is said'
+run "${probe[@]}" --probes 30 -p few.db
+is "$(sql few.db "SELECT count(*) FROM op WHERE source = 'measured'")" 33 'thirty more take the place of estimates'
+off=$(sql few.db "ATTACH 'whole.db' AS w; SELECT round(100 * abs(sum(op.median_us) / sum(t.median_us) - 1), 1)
+     FROM op JOIN w.op AS t USING (instr, shape, dtype)")
+awk -v off="$off" 'BEGIN { exit !(off < 3) }'
+ok $? "all together are then off by $off %"
+"$WEFT_BIN/weft-predict" -p few.db --device h999 --datasheets --cluster h100:4 plan.json >out 2>err
+jq -e '.rests_on | .fitted > 0 and .measured > 0' out >/dev/null
+ok $? "a prediction says what rests on estimates: $(jq -c .rests_on out)"
+run --plan plan.json -p few.db --device x --dry-run
+is "$(grep -c '	known	' out)" 0 'of another kind none is known'
+run --plan plan.json -p real.db --like like.db --probes 2 --time 1ms
+[ $status -eq 0 ] && [ "$(sql real.db "SELECT count(*) FROM op WHERE source = 'measured'")" -ge 2 ]
+ok $? "and on this device: $(head -1 err)"
+refuses 2 'missing option --like' 'probes like nothing' -- --plan plan.json -p x.db --probes 3
+refuses 2 'only with --probes' 'likeness without probes' -- --plan plan.json -p x.db --like like.db
+refuses 3 'no rows of device kind' 'a kind that the other profile lacks' -- "${probe[@]}" --device h998 \
+    --probes 3 -p x.db
 
 # ---- wrong usage, wrong files ------------------------------------------------------------------------
 refuses 2 'missing option -m MODEL' 'no model' -- -p x.db

@@ -58,7 +58,7 @@ run 2 -n 6 --valid-every 3 --save ck two.json
 is $status 0 'two ranks train'
 cp out first.out
 holds 'map(select(.step_ms)) | length == 6 and all(
-    keys == ["bytes", "grad_norm", "loss", "lr", "step", "step_ms", "targets", "tokens_per_s"] and
+    keys == ["bytes", "elapsed_s", "epoch", "grad_norm", "loss", "lr", "step", "step_ms", "targets", "tokens_per_s"] and
     all(.[]; type == "number") and .step_ms > 0 and .tokens_per_s > 0 and .bytes > 0)' \
     'a JSON object per step, with all keys'
 holds 'map(select(.step_ms).step) == [1, 2, 3, 4, 5, 6]' 'steps in order'

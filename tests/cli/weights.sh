@@ -273,7 +273,8 @@ ok $? 'the checkpoint before it is what it was'
 jq --slurpfile m "${WEFT_ROOT:?}/share/models/gpt.json" '.model = $m[0]' one.json >embedded.json
 run 1 embedded.json -n 1 --save mine
 ckpt export -o unnamed mine
-refuses 2 'missing option -m MODEL' 'a model of the user'"'"'s own, which has no name'
+is "$status $(jq -c '[.n_embd, .n_layer]' unnamed/config.json)" '0 [48,2]' \
+    'a model of the user'"'"'s own, which the checkpoint holds'
 jq '.set += ",kv=8"' one.json >narrow.json
 run 1 narrow.json -n 1 --save narrow
 ckpt export -o narrow-folder narrow

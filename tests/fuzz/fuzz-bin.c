@@ -21,8 +21,8 @@ static int64_t id_at(const uint8_t *ids, int64_t i, int width) {
 static void parse(const uint8_t *bytes, size_t size, enum token_name name, int64_t vocab) {
     struct err err = {0};
     struct token_view v;
-    if (token_view_parse(&v, bytes, (int64_t)size, name, (struct token_vocab){vocab, ""},
-                         &err) < 0) {
+    if (token_view_parse(&v, bytes, (int64_t)size, name,
+                         (struct token_vocab){.size = vocab, .less = ""}, &err) < 0) {
         if (err.status != EXIT_INPUT || !err.msg[0])
             abort();
         return;

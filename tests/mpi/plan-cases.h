@@ -58,6 +58,11 @@ static const struct {
     {MODELS "block.json", "layers=2,seq=24,hidden=24,heads=12,ffn=48,vocab=48,tied=1"},
     {MODELS "switch.json", "seq=12,hidden=24,ffn=48,vocab=24,experts=6"},
     {MODELS "convnet.json", "height=12,width=24,channels=6,hidden=12,out=24,classes=12"},
+    {MODELS "capped.json", ""},
+    {"phi3:nano",
+     "layers=2,hidden=48,heads=12,kv_heads=4,ffn=96,seq=12,vocab=48,share=0.5"},
+    {"gpt-neox:nano", "layers=2,hidden=48,heads=6,seq=12,vocab=48"},
+    {"gemma:nano", "layers=2,hidden=24,heads=6,kv_heads=3,kv=8,ffn=48,seq=24,vocab=48"},
     /* branches beside each other, of which stages have some of each */
     {MODELS "towers.json", "wides=2,narrows=3,dropout=0.1"},
     {MODELS "tasks.json", ""},

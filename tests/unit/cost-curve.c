@@ -146,6 +146,42 @@ static void test_few(void) {
 }
 
 /* The curve of a like device is held on to, that of an unlike one gives way. */
+/* A library that takes a bad kernel wherever n is 3,072: a curve cannot say so, rows beside it do. */
+static void test_near(void) {
+    enum { N = 144 };
+    static struct curve_row rows[N];
+    struct curve truth = curve_default(CURVE_PRODUCT);
+    double plain[N], near[N], far_off = 0, far_off_near = 0;
+    for (int i = 0; i < N; i++) {
+        int64_t n = i % 3 == 1 ? 3072 : i % 3 ? 8192 : 1024;
+        struct instr_key k = instr_key(
+            I_linear, DTYPE_bf16,
+            &(union instr_n){
+                .linear = {.m = 256 * (1 + i / 3 % 12), .n = n, .k = 512 << i / 36}});
+        rows[i].shape = curve_shape(&k);
+        rows[i].us = curve_us(&chip, &truth, &rows[i].shape) * (n == 3072 ? 1.5 : 1);
+    }
+    curve_held_out(&chip, rows, N, &truth, false, plain);
+    curve_held_out(&chip, rows, N, &truth, true, near);
+    for (int i = 0; i < N; i++) {
+        far_off += fabs(plain[i]) / N;
+        far_off_near += fabs(near[i]) / N;
+    }
+    ok(far_off > 0.1 && far_off_near < far_off / 2,
+       "a kernel for some sizes: off by %.0f %% in the mean, with rows nearby by %.0f %%",
+       100 * far_off, 100 * far_off_near);
+    struct curve_near beside;
+    curve_near_init(&beside, &chip, &truth, rows, N);
+    struct instr_key k = instr_key(
+        I_linear, DTYPE_bf16, &(union instr_n){.linear = {.m = 90, .n = 300000, .k = 64}});
+    struct curve_shape far = curve_shape(&k), bad = rows[1].shape;
+    ok(fabs(curve_near_factor(&beside, &far) - 1) < 0.01 &&
+           curve_near_factor(&beside, &bad) > 1.3,
+       "far from all rows the curve holds; at one, %.2f of it",
+       curve_near_factor(&beside, &bad));
+    curve_near_release(&beside);
+}
+
 static void test_prior(void) {
     static struct curve_row rows[40], far[40];
     struct curve truth = {.form = CURVE_PRODUCT,
@@ -241,6 +277,7 @@ int main(void) {
     test_shapes();
     test_fit();
     test_few();
+    test_near();
     test_prior();
     test_files();
     test_shipped();

@@ -237,6 +237,41 @@ static void test_runtime_files(const char *path) {
                     "{\"format\": \"weft-runtime/1\", \"name\": \"x\", \"host_us\": 5, "
                     "\"attention\": \"flash\", \"ops\": {}}",
                     "attention: expected fused or unfused");
+    char itself[256];
+    snprintf(itself, sizeof itself,
+             "{\"format\": \"weft-runtime/1\", \"name\": \"x\", \"like\": \"%s\"}", path);
+    refused_runtime(path, itself, "more than 4 runtimes that are like each other");
+    refused_runtime(path,
+                    "{\"format\": \"weft-runtime/1\", \"name\": \"x\", \"like\": "
+                    "\"megatorn\"}",
+                    "like: runtime \"megatorn\"");
+}
+
+/* What a runtime does not say is as in the one that it is like, and what it says is not. */
+static void test_runtime_like(const char *path) {
+    struct err err = {0};
+    FILE *f = fopen(path, "w");
+    fputs("{\"format\": \"weft-runtime/1\", \"name\": \"mine\", \"like\": \"megatron\", "
+          "\"host_us\": 3, \"attention\": \"fused\", \"ops\": {\"cross_entropy\": {}}}",
+          f);
+    fclose(f);
+    struct runtime *mine = runtime_read(path, &err),
+                   *megatron = runtime_read("megatron", &err);
+    int other = 0;
+    for (int i = 0; i < OPCODE_COUNT && mine && megatron; i++)
+        other += memcmp(&mine->ops[i], &megatron->ops[i], sizeof mine->ops[i]) != 0;
+    ok(mine && !strcmp(mine->name, "mine") && mine->host_us == 3 &&
+           !mine->unfused_attention && mine->message_us == megatron->message_us &&
+           mine->kept_masks == megatron->kept_masks &&
+           mine->fixed_bytes == megatron->fixed_bytes,
+       "a runtime like another: what it does not say is as there");
+    const struct runtime_op *loss = mine ? &mine->ops[I_cross_entropy] : NULL;
+    ok(other == 1 && loss && loss->known && loss->kernels == 1 && loss->passes == 0 &&
+           !loss->waits,
+       "of an instruction that it names nothing is kept, all others are as there");
+    free(mine);
+    free(megatron);
+    unlink(path);
 }
 
 int main(void) {
@@ -248,5 +283,6 @@ int main(void) {
     test_fitted(path);
     test_runtimes();
     test_runtime_files(path);
+    test_runtime_like(path);
     return done_testing();
 }

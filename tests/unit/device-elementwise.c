@@ -11,6 +11,10 @@ static double act(enum kernel_act a, double x) {
         return x / (1 + exp(-x));
     if (a == KERNEL_TANH)
         return tanh(x);
+    if (a == KERNEL_GELU_ERF)
+        return 0.5 * x * erfc(-x / sqrt(2));
+    if (a == KERNEL_RELU2)
+        return x > 0 ? x * x : 0;
     return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
 }
 
@@ -67,18 +71,40 @@ static void check_act_tails(enum kernel_act a, const char *name) {
 }
 
 static void test_act(void) {
-    static const char *const name[] = {"gelu", "relu", "silu", "tanh"};
-    for (int a = KERNEL_GELU; a <= KERNEL_TANH; a++) {
+    static const char *const name[] = {"gelu", "relu", "silu", "tanh", "gelu-erf", "relu2"};
+    for (int a = KERNEL_GELU; a <= KERNEL_RELU2; a++) {
         check_act((enum kernel_act)a, name[a]);
-        check_act_tails((enum kernel_act)a, name[a]);
+        if (a != KERNEL_RELU2)
+            check_act_tails((enum kernel_act)a, name[a]);
     }
 }
 
-static double swiglu(double x, double z) {
-    return act(KERNEL_SILU, x) * z;
+static void test_softcap(void) {
+    const double cap = 2.5;
+    double y_error = 0, dx_error = 0;
+    for (int s = 0; s < SIZES; s++) {
+        const int64_t n = sizes[s];
+        float *x = noise(n, 6, 1), *y = copy(n, x), *dy = noise(n, 1, 2), *dx = copy(n, dy);
+        double *y_want = doubles(n), *dx_want = doubles(n);
+        for (int64_t i = 0; i < n; i++) {
+            y_want[i] = cap * tanh(x[i] / cap);
+            dx_want[i] = dy[i] / pow(cosh(x[i] / cap), 2);
+        }
+        kernel_softcap(n, (float)cap, y, y);
+        kernel_softcap_dx(n, (float)cap, x, dx, dx);
+        y_error = fmax(y_error, nmse(n, y, y_want));
+        dx_error = fmax(dx_error, nmse(n, dx, dx_want));
+        free(x), free(y), free(dy), free(dx), free(y_want), free(dx_want);
+    }
+    ok(y_error < 1e-13 && dx_error < 1e-13, "softcap: y %.0e dx %.0e", y_error, dx_error);
 }
 
-static void test_swiglu(void) {
+typedef void gate_kernel(int64_t n, const float *x, const float *z, float *y);
+typedef void gate_bwd_kernel(int64_t n, const float *x, const float *z, const float *dy,
+                             float *dx, float *dz);
+
+static void check_gate(enum kernel_act a, const char *name, gate_kernel *kernel,
+                       gate_bwd_kernel *kernel_bwd) {
     double y_error = 0, dx_error = 0, dz_error = 0;
     for (int s = 0; s < SIZES; s++) {
         const int64_t n = sizes[s];
@@ -87,14 +113,12 @@ static void test_swiglu(void) {
         double *y_want = doubles(n), *dx_want = doubles(n), *dz_want = doubles(n);
         const double h = 1e-5;
         for (int64_t i = 0; i < n; i++) {
-            y_want[i] = swiglu(x[i], z[i]);
-            dx_want[i] =
-                dy[i] * (swiglu(x[i] + h, z[i]) - swiglu(x[i] - h, z[i])) / (2 * h);
-            dz_want[i] =
-                dy[i] * (swiglu(x[i], z[i] + h) - swiglu(x[i], z[i] - h)) / (2 * h);
+            y_want[i] = act(a, x[i]) * z[i];
+            dx_want[i] = dy[i] * (act(a, x[i] + h) - act(a, x[i] - h)) / (2 * h) * z[i];
+            dz_want[i] = dy[i] * act(a, x[i]);
         }
-        kernel_swiglu(n, x, y, y);
-        kernel_swiglu_bwd(n, x, z, dx, dx, dz);
+        kernel(n, x, y, y);
+        kernel_bwd(n, x, z, dx, dx, dz);
         y_error = fmax(y_error, nmse(n, y, y_want));
         dx_error = fmax(dx_error, nmse(n, dx, dx_want));
         dz_error = fmax(dz_error, nmse(n, dz, dz_want));
@@ -102,7 +126,12 @@ static void test_swiglu(void) {
         free(y_want), free(dx_want), free(dz_want);
     }
     ok(y_error < 1e-13 && dx_error < 1e-13 && dz_error < 1e-13,
-       "swiglu: y %.0e dx %.0e dz %.0e", y_error, dx_error, dz_error);
+       "%s: y %.0e dx %.0e dz %.0e", name, y_error, dx_error, dz_error);
+}
+
+static void test_gates(void) {
+    check_gate(KERNEL_SILU, "swiglu", kernel_swiglu, kernel_swiglu_bwd);
+    check_gate(KERNEL_GELU, "geglu", kernel_geglu, kernel_geglu_bwd);
 }
 
 static void test_sums(void) {
@@ -268,7 +297,8 @@ static void test_copy(void) {
 
 int main(void) {
     with_threads(test_act);
-    with_threads(test_swiglu);
+    with_threads(test_softcap);
+    with_threads(test_gates);
     with_threads(test_sums);
     with_threads(test_param);
     with_threads(test_adamw);

@@ -5,11 +5,13 @@
 
 static const double eps = 1e-5;
 
+static float offset; /* added to the weight */
+
 static double value(int64_t n, const double *x, const double *gamma, int64_t j) {
     double squares = 0;
     for (int64_t k = 0; k < n; k++)
         squares += x[k] * x[k];
-    return gamma[j] * x[j] / sqrt(squares / (double)n + eps);
+    return (gamma[j] + offset) * x[j] / sqrt(squares / (double)n + eps);
 }
 
 /* The loss whose gradient is dy: sum of y dy over a row. */
@@ -43,7 +45,7 @@ static void drop(struct test *t) {
 }
 
 static void run_whole(struct test *t) {
-    struct device_args args = {.eps = (float)eps};
+    struct device_args args = {.eps = (float)eps, .offset = offset};
     union instr_n n = {.rmsnorm = {.rows = t->rows, .n = t->n, .total = t->n}};
     union instr_src in = {.rmsnorm = {.x = t->x, .gamma = t->gamma}};
     union instr_dst out = {.rmsnorm = {.y = t->y, .stat = t->stat}};
@@ -103,7 +105,7 @@ static float *columns(const float *x, int64_t rows, int64_t all, int64_t at, int
 static void check_split(int64_t rows, int64_t n, int64_t parts) {
     struct test t = make(rows, n * parts);
     float *squares = floats(rows), *sums = floats(rows), *part = floats(rows);
-    struct device_args args = {.eps = (float)eps};
+    struct device_args args = {.eps = (float)eps, .offset = offset};
     union instr_n shape = {.rmsnorm = {.rows = rows, .n = n, .total = n * parts}};
     double worst = 0;
     run_whole(&t);
@@ -153,6 +155,10 @@ static void all(void) {
     check(5, 16);
     check(4, 33);
     check(2, 200);
+    offset = 1;
+    check(3, 37);
+    check_split(3, 21, 2);
+    offset = 0;
     check_split(5, 16, 2);
     check_split(300, 33, 4);
     check_split(7, 1, 8);

@@ -2,6 +2,7 @@
 #include "common/err.h"
 #include "keep/beat.h"
 #include "keep/cause.h"
+#include "keep/straggler.h"
 #include "tap.h"
 
 #include <signal.h>
@@ -72,6 +73,29 @@ static const struct {
      CAUSE_HANG,
      true,
      "rank 2"},
+    {"a GPU that fell off its bus",
+     {.wait = 4 << 8,
+      .ranks_status = 4,
+      .message = "cuda: unspecified launch failure",
+      .gpu = "GPU 3: Xid 79"},
+     CAUSE_GPU,
+     true,
+     "GPU 3: Xid 79: cuda"},
+    {"a wrong plan beside an old error",
+     {.wait = 3 << 8, .ranks_status = 3, .message = "x", .gpu = "GPU 3: Xid 79"},
+     CAUSE_INPUT,
+     false,
+     "x"},
+    {"SIGTERM to mpirun",
+     {.wait = 1 << 8, .ranks_status = -1, .begun = true, .said = ""},
+     CAUSE_STOPPED,
+     false,
+     "told to end"},
+    {"status 1 before the ranks are at work",
+     {.wait = 1 << 8, .ranks_status = -1, .said = ""},
+     CAUSE_LAUNCH,
+     true,
+     "status 1"},
 };
 
 static void try_causes(void) {
@@ -102,7 +126,7 @@ static void try_beats(void) {
     if (pid == 0) {
         struct beat *own = beat_join();
         beat_enter(own, BEAT_STEP);
-        beat_step(own, 7, 56, 0.25);
+        beat_step(own, 7, 56, 0.25, 0.125);
         raise(SIGKILL);
     }
     int status;
@@ -110,7 +134,7 @@ static void try_beats(void) {
     const struct beat *seen = beats_at(b, 2);
     ok(WIFSIGNALED(status) && atomic_load(&seen->pid) == pid &&
            atomic_load(&seen->step) == 7 && atomic_load(&seen->sample) == 56 &&
-           atomic_load(&seen->last_us) == 250000 &&
+           atomic_load(&seen->last_us) == 250000 && atomic_load(&seen->work_us) == 125000 &&
            atomic_load(&seen->phase) == BEAT_STEP && !atomic_load(&seen->status),
        "a killed rank's last beat: step %lld in phase %s",
        (long long)atomic_load(&seen->step),
@@ -124,8 +148,44 @@ static void try_beats(void) {
     beat_enter(NULL, BEAT_STEP);
 }
 
+/* So many steps in which each rank works so long. */
+static void work(struct beats *b, int64_t steps, const double *seconds) {
+    for (int r = 0; r < beats_ranks(b); r++)
+        for (int64_t i = 0; i < steps; i++)
+            beat_step(beats_at(b, r), atomic_load(&beats_at(b, r)->step) + 1, 0, 1,
+                      seconds[r]);
+}
+
+/* Six ranks: two, three and one with the same work. */
+static void try_stragglers(void) {
+    char path[] = "/tmp/weft-beats-XXXXXX";
+    close(mkstemp(path));
+    struct beats *b = beats_create(path, 6, NULL);
+    struct straggler *s = straggler_create(6);
+    static const int group[] = {0, 0, 1, 1, 1, 2};
+    for (int r = 0; r < 6; r++)
+        atomic_store(&beats_at(b, r)->group, group[r]);
+    double times = 0;
+    ok(straggler_look(s, b, &times) == -1, "before the first step none is slow");
+    work(b, 50, (double[]){0.1, 0.1, 0.2, 0.2, 0.2, 0.9});
+    ok(straggler_look(s, b, &times) == -1, "another stage has more work, and is not slow");
+    work(b, 49, (double[]){0.1, 0.1, 0.2, 0.28, 0.2, 0.9});
+    ok(straggler_look(s, b, &times) == -1, "fewer than 50 steps say nothing");
+    work(b, 1, (double[]){0.1, 0.1, 0.2, 0.28, 0.2, 0.9});
+    ok(straggler_look(s, b, &times) == 3 && times > 1.39 && times < 1.41,
+       "rank 3 took %.2f times as long as its peers", times);
+    work(b, 50, (double[]){0.1, 0.1, 0.2, 0.25, 0.2, 0.9});
+    ok(straggler_look(s, b, &times) == -1, "1.25 times is not enough");
+    work(b, 50, (double[]){0.1, 0.15, 0.2, 0.28, 0.2, 0.9});
+    ok(straggler_look(s, b, &times) == 1, "of two the slower is named");
+    straggler_destroy(s);
+    beats_close(b);
+    unlink(path);
+}
+
 int main(void) {
     try_causes();
     try_beats();
+    try_stragglers();
     return done_testing();
 }

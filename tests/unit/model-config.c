@@ -62,6 +62,21 @@ static const struct {
     {"meta-llama/Meta-Llama-3-70B", 70553706496,
      "{'model_type': 'llama', 'rms_norm_eps': 1e-05, 'rope_theta': 500000.0, " LLAMA(
          80, 8192, 64, 8, 28672, 128256, 8192) "}"},
+#define LLAMA3(factor)                                                                     \
+    "{'model_type': 'llama', 'rms_norm_eps': 1e-05, 'rope_theta': 500000.0, "              \
+    "'attention_bias': false, 'mlp_bias': false, 'rope_scaling': {'factor': " #factor      \
+    ", 'high_freq_factor': 4.0, 'low_freq_factor': 1.0, "                                  \
+    "'original_max_position_embeddings': 8192, 'rope_type': 'llama3'}, "
+    {"meta-llama/Llama-3.1-8B", 8030261248,
+     LLAMA3(8.0) LLAMA(32, 4096, 32, 8, 14336, 128256, 131072) "}"},
+    {"meta-llama/Llama-3.1-405B", 405853388800,
+     LLAMA3(8.0) LLAMA(126, 16384, 128, 8, 53248, 128256, 131072) "}"},
+    {"meta-llama/Llama-3.2-1B", 1235814400,
+     LLAMA3(32.0) "'head_dim': 64, 'tie_word_embeddings': true, " LLAMA(
+         16, 2048, 32, 8, 8192, 128256, 131072) "}"},
+    {"meta-llama/Llama-3.2-3B", 3212749824,
+     LLAMA3(32.0) "'head_dim': 128, 'tie_word_embeddings': true, " LLAMA(
+         28, 3072, 24, 8, 8192, 128256, 131072) "}"},
     {"TinyLlama/TinyLlama-1.1B-Chat-v1.0", 1100048384,
      "{'model_type': 'llama', 'rms_norm_eps': 1e-05, " LLAMA(22, 2048, 32, 4, 5632, 32000,
                                                              2048) "}"},
@@ -134,6 +149,30 @@ static const struct {
      QWEN3_MOE(768) LLAMA(48, 2048, 32, 4, 6144, 151936, 40960) "}"},
     {"Qwen/Qwen3-235B-A22B", 235093634560,
      QWEN3_MOE(1536) LLAMA(94, 4096, 64, 4, 12288, 151936, 40960) "}"},
+    {"microsoft/phi-4", 14659507200,
+     "{'model_type': 'phi3', 'rms_norm_eps': 1e-05, 'rope_theta': 250000, "
+     "'rope_scaling': null, 'sliding_window': null, 'attention_bias': false, "
+     "'embd_pdrop': 0.0, 'resid_pdrop': 0.0, 'original_max_position_embeddings': 16384, "
+     "'tie_word_embeddings': false, " LLAMA(40, 5120, 40, 10, 17920, 100352, 16384) "}"},
+#define NEOX(layers, hidden, heads, ffn, vocab)                                            \
+    "{'model_type': 'gpt_neox', 'hidden_act': 'gelu', 'layer_norm_eps': 1e-05, "           \
+    "'max_position_embeddings': 2048, 'rotary_emb_base': 10000, 'rotary_pct': 0.25, "      \
+    "'tie_word_embeddings': false, 'use_parallel_residual': true, 'hidden_size': " #hidden \
+    ", 'intermediate_size': " #ffn ", 'num_attention_heads': " #heads                      \
+    ", 'num_hidden_layers': " #layers ", 'vocab_size': " #vocab "}"
+    {"EleutherAI/pythia-160m", 162322944, NEOX(12, 768, 12, 3072, 50304)},
+    {"EleutherAI/pythia-1.4b", 1414647808, NEOX(24, 2048, 16, 8192, 50304)},
+    {"EleutherAI/pythia-12b", 11846072320, NEOX(36, 5120, 40, 20480, 50688)},
+    {"EleutherAI/gpt-neox-20b", 20554567680, NEOX(44, 6144, 64, 24576, 50432)},
+#define GEMMA(layers, hidden, heads, kv, ffn)                                              \
+    "{'model_type': 'gemma', 'rms_norm_eps': 1e-06, 'rope_theta': 10000.0, 'head_dim': "   \
+    "256, 'attention_bias': false, 'hidden_act': 'gelu', 'hidden_activation': null, "      \
+    "'max_position_embeddings': 8192, 'rope_scaling': null, 'vocab_size': 256000, "        \
+    "'hidden_size': " #hidden ", 'intermediate_size': " #ffn                               \
+    ", 'num_attention_heads': " #heads ", 'num_hidden_layers': " #layers                   \
+    ", 'num_key_value_heads': " #kv "}"
+    {"google/gemma-2b", 2506172416, GEMMA(18, 2048, 8, 1, 16384)},
+    {"google/gemma-7b", 8537680896, GEMMA(28, 3072, 16, 16, 24576)},
 #define T5(layers, hidden, ffn, heads, kv)                                                 \
     "{'model_type': 't5', 'vocab_size': 32128, 'dropout_rate': 0.1, 'n_positions': 512, "  \
     "'layer_norm_epsilon': 1e-06, 'relative_attention_num_buckets': 32, "                  \
@@ -167,12 +206,16 @@ static void refuses(const char *config, const char *text, const char *what) {
 #define SMALL LLAMA(2, 32, 4, 2, 48, 64, 16)
 static void test_refused(void) {
     refuses("{'model_type': 'mamba'}", "model_type: \"mamba\"", "an unknown family");
-    refuses("{'model_type': 'llama', 'rope_scaling': {'rope_type': 'yarn', "
+    refuses("{'model_type': 'llama', 'rope_scaling': {'rope_type': 'longrope', "
             "'factor': 8.0}, " SMALL "}",
-            "rope_scaling: {\"factor\":8.0,\"rope_type\":\"yarn\"}", "scaled positions");
-    refuses("{'model_type': 'llama', 'rope_parameters': {'rope_type': 'yarn', "
+            "rope_scaling: {\"factor\":8.0,\"rope_type\":\"longrope\"}",
+            "positions scaled in an unknown way");
+    refuses("{'model_type': 'llama', 'rope_parameters': {'rope_type': 'longrope', "
             "'rope_theta': 10000.0, 'factor': 8.0}, " SMALL "}",
             "rope_scaling: ", "the same in its newer form");
+    refuses("{'model_type': 'llama', 'rope_scaling': {'rope_type': 'yarn', 'factor': 8.0, "
+            "'truncate': false}, " SMALL "}",
+            "rope_scaling: ", "a way with a member that is not known");
     refuses("{'model_type': 'mistral', 'sliding_window': 4096, " SMALL "}",
             "sliding_window: 4096", "a window");
     refuses(
@@ -247,7 +290,7 @@ static void test_beside(void) {
     beside("llama:nano",
            "{'model_type': 'llama', 'num_key_value_heads': 2, 'rms_norm_eps': 1e-5, "
            "'rope_scaling': {'rope_type': 'yarn', 'factor': 8.0}}",
-           "rope_scaling: ", "scaled positions");
+           "rope_scaling.factor: expected 1", "scaled positions");
     beside("llama:nano", "{'model_type': 'llama', 'num_key_value_heads': 2}",
            "rms_norm_eps: expected 1.", "a default that is not the model's");
     beside("mlp", "{'model_type': 'vit'}", NULL, "a model without names elsewhere");
@@ -263,6 +306,14 @@ int main(void) {
     test_return("qwen2:nano", NULL);
     test_return("qwen3:nano", NULL);
     test_return("qwen3-moe:nano", NULL);
+    test_return("llama:nano", "rope_factor=8,rope_original=64,rope_low=1,rope_high=4");
+    test_return(
+        "qwen2:nano",
+        "rope_factor=4,rope_original=64,rope_high=32,rope_by_pair=1,rope_gain=1.13");
+    test_return("llama:nano", "rope_factor=2");
+    test_return("phi3:nano", "share=0.75");
+    test_return("gpt-neox:nano", NULL);
+    test_return("gemma:nano", NULL);
     test_return("t5:nano", "seq=2048,target_seq=512");
     test_beside();
     return done_testing();

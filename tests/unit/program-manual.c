@@ -160,9 +160,10 @@ static void write_kinds(FILE *f) {
         snprintf(text, sizeof text, "%s%s%s -> %s", kinds[i].in,
                  kinds[i].param[0] ? ", " : "", kinds[i].param, kinds[i].out);
         hanging(f, kinds[i].name, text);
-        if (roles[0] || attrs[0])
-            fprintf(f, "%-14s %s%s%s\n", "", roles, roles[0] && attrs[0] ? ", " : "",
-                    attrs);
+        snprintf(text, sizeof text, "%s%s%s", roles, roles[0] && attrs[0] ? ", " : "",
+                 attrs);
+        if (text[0])
+            hanging(f, "", text);
     }
     fputs(".Ed\n", f);
 }

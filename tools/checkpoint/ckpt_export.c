@@ -6,6 +6,7 @@
 #include "common/opt.h"
 #include "common/progress.h"
 #include "model/config.h"
+#include "model/saved.h"
 #include "model/weights.h"
 
 #include <errno.h>
@@ -135,20 +136,6 @@ static int name_output(struct export *x, const char *output, struct err *err) {
     return 0;
 }
 
-/* The model that is named, or the one that the checkpoint names. */
-static struct model *find_model(const struct ckpt_options *o,
-                                const struct checkpoint_info *info, struct err *err) {
-    if (o->model)
-        return model_load(o->model, o->set, err);
-    if (info->ref && !o->set)
-        return model_load(info->ref, info->set, err);
-    opt_missing("-m MODEL", err);
-    if (!info->ref)
-        err_hint(err, "the checkpoint is of a model of the user's own: %.100s",
-                 info->model);
-    return NULL;
-}
-
 static int64_t count_parameters(const struct model *m) {
     int64_t n = 0;
     for (int p = 0; p < m->n_params; p++) {
@@ -178,15 +165,11 @@ static int open_input(struct export *x, const struct ckpt_options *o, const char
                       struct err *err) {
     if (checkpoint_open(&x->ck, path, err) < 0)
         return -1;
-    x->model = find_model(o, checkpoint_info(x->ck), err);
+    x->model = model_of_checkpoint(x->ck, o->model, o->set, err);
     x->w = x->model ? weights_of(x->model, err) : NULL;
     struct err none = {0};
-    char *facts = x->model ? model_facts(x->model) : NULL;
     struct bulk_way way = {.threads = 2}; /* one reads, the other hashes */
-    int rc = x->w ? checkpoint_check_model(x->ck, x->model->name, x->model->hash, facts, err)
-                  : -1;
-    free(facts);
-    if (rc < 0 || checkpoint_verify(x->ck, 0, 1, &way, err) < 0)
+    if (!x->w || checkpoint_verify(x->ck, 0, 1, &way, err) < 0)
         return -1;
     x->config = weights_config(x->model, &none);
     if (none.status && err)

@@ -1,12 +1,15 @@
 /* weft-import - other people's descriptions of models as weft's.
  *
  *     weft-import config.json > model.json
+ *     weft-import gpt.pt2 > model.json
  *     weft-import Qwen3-8B | weft-search -m /dev/stdin ...
  *
  * Nothing is executed of what is read, and no weights are. */
 #include "common/file.h"
 #include "common/opt.h"
 #include "common/progress.h"
+#include "import/archive.h"
+#include "import/import.h"
 #include "model/config.h"
 
 #include <limits.h>
@@ -25,9 +28,9 @@ static const struct opt options[] = {
     {'o', "output", OPT_STR, "FILE", "write to FILE instead of standard output", &o.out},
     {0}};
 
-static const struct opt_tool tool = {"weft-import", "[options] CONFIG",
-                                     "Turn a Hugging Face config.json into a model.",
-                                     options};
+static const struct opt_tool tool = {
+    "weft-import", "[options] CONFIG|PROGRAM.pt2",
+    "Turn a Hugging Face config.json, or what torch.export wrote, into a model.", options};
 
 static double count_parameters(const struct model *m) {
     double n = 0;
@@ -50,24 +53,58 @@ static int write_model(json_t *doc, struct err *err) {
     return rc < 0 ? -1 : json_write_file(doc, o.out, err);
 }
 
+static json_t *read_config(json_t *config, struct err *err) {
+    if (!config || config_is(config))
+        return config ? config_to_model(config, err) : NULL;
+    err_input(err, "expected a config.json, which has a \"model_type\", or an archive of "
+                   "torch.export");
+    return NULL;
+}
+
+static void say(const json_t *notes) {
+    for (size_t i = 0; i < json_array_size(notes); i++)
+        note("weft-import: %s", json_string_value(json_array_get(notes, i)));
+}
+
+/* The document of a file that is mapped or read as a tree. */
+static json_t *read_file(const char *path, struct err *err) {
+    json_t *notes = NULL, *config = NULL, *doc;
+    if (archive_is(path))
+        doc = import_exported(path, &notes, err);
+    else
+        doc = read_config(config = json_read(path, err), err);
+    say(notes);
+    json_decref(notes);
+    json_decref(config);
+    return doc;
+}
+
+static json_t *read_stdin(struct err *err) {
+    size_t size;
+    char *text = file_read("-", 0, &size, err);
+    json_t *notes = NULL, *config = NULL, *doc = NULL;
+    if (text && size > 4 && !memcmp(text, "PK\3\4", 4))
+        doc = import_exported_bytes(text, (int64_t)size, "model", &notes, err);
+    else if (text)
+        doc = read_config(config = json_parse(text, size, "standard input", err), err);
+    say(notes);
+    json_decref(notes);
+    json_decref(config);
+    free(text);
+    return doc;
+}
+
 static int run(const char *path, struct err *err) {
     char file[PATH_MAX];
     struct stat st;
-    bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode), in = !strcmp(path, "-");
     if (snprintf(file, sizeof file, "%s%s", path, folder ? "/config.json" : "") >=
         (int)sizeof file)
         return err_input(err, "%.64s: name too long", path);
-    json_t *config = json_read(file, err);
-    if (!config)
-        return -1;
-    int rc = config_is(config)
-                 ? 0
-                 : err_input(err, "expected a config.json, which has a \"model_type\"");
-    json_t *doc = rc == 0 ? config_to_model(config, err) : NULL;
-    rc = doc ? write_model(doc, err) : -1;
+    json_t *doc = in ? read_stdin(err) : read_file(file, err);
+    int rc = doc ? write_model(doc, err) : -1;
     json_decref(doc);
-    json_decref(config);
-    return rc < 0 ? err_prefix(err, "%s", strcmp(file, "-") ? file : "standard input") : 0;
+    return rc < 0 ? err_prefix(err, "%s", in ? "standard input" : file) : 0;
 }
 
 int main(int argc, char **argv) {

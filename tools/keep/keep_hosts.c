@@ -3,12 +3,14 @@
 #include "common/progress.h"
 #include "keep.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST_FAILURES = 2, ANSWER_S = 10 };
+enum { MOST_FAILURES = 2, ANSWER_S = 10, LONGEST_S = 600 };
 
 static int add_host(struct keep *k, char *text, struct err *err) {
     struct host h = {.name = text, .slots = 1};
@@ -70,9 +72,23 @@ char *keep_host_list(const struct keep *k) {
     return list;
 }
 
+const char *keep_host_of(const struct keep *k, int64_t rank) {
+    for (int64_t i = 0; i < k->hosts.n; i++) {
+        const struct host *h = &k->hosts.p[i];
+        if (h->out)
+            continue;
+        if (rank < h->slots)
+            return h->name ? h->name : "this machine";
+        rank -= h->slots;
+    }
+    return "an unknown host";
+}
+
 static void leave_out(struct keep *k, struct host *h, const char *why) {
     char text[256];
     h->out = true;
+    h->wait_s = h->wait_s > 0 ? h->wait_s : k->o.retry_s;
+    h->ask_s = now_s() + h->wait_s;
     snprintf(text, sizeof text, "%s is left out: %s", h->name, why);
     note("weft-keep: host %s", text);
     journal_add(k->journal,
@@ -99,12 +115,18 @@ static int ask_host(const struct keep *k, const char *host, char *out, size_t n)
     return keep_ask(argv, ANSWER_S, out, n);
 }
 
+static int own_version(const struct keep *k, char *own, size_t n, struct err *err) {
+    const char *argv[] = {k->command[0], "--version", NULL};
+    int rc = keep_ask(argv, ANSWER_S, own, n);
+    if (rc == 0 && !strncmp(own, "weft-run ", 9))
+        return 0;
+    return err_usage(err, "%s: is no weft-run that can be started", k->command[0]);
+}
+
 int keep_probe_hosts(struct keep *k, bool must, struct err *err) {
-    const char *own_argv[] = {k->command[0], "--version", NULL};
     char own[128], there[128];
-    int rc = keep_ask(own_argv, ANSWER_S, own, sizeof own);
-    if (rc != 0 || strncmp(own, "weft-run ", 9) != 0)
-        return err_usage(err, "%s: is no weft-run that can be started", k->command[0]);
+    if (own_version(k, own, sizeof own, err) < 0)
+        return -1;
     for (int64_t i = 0; i < k->hosts.n; i++) {
         struct host *h = &k->hosts.p[i];
         if (!h->name || h->out)
@@ -121,4 +143,50 @@ int keep_probe_hosts(struct keep *k, bool must, struct err *err) {
         leave_out(k, h, other ? "it has another weft" : "it does not answer");
     }
     return 0;
+}
+
+/* ---- hosts that come back ------------------------------------------------------------------ */
+
+/* In a process of its own: an answer may take long. */
+static void start_asking(struct keep *k, int64_t i) {
+    k->asked = i;
+    k->asker = fork();
+    if (k->asker != 0)
+        return;
+    char own[128], there[128];
+    _exit(own_version(k, own, sizeof own, NULL) < 0 ||
+          ask_host(k, k->hosts.p[i].name, there, sizeof there) != 0 ||
+          strcmp(own, there) != 0);
+}
+
+/* One that fails again is out at once, and is asked less often each time. */
+static bool take_in(struct keep *k, struct host *h) {
+    char text[256];
+    h->out = false;
+    h->failures = MOST_FAILURES - 1;
+    snprintf(text, sizeof text, "%s is taken in: it answers again", h->name);
+    note("weft-keep: host %s", text);
+    journal_add(k->journal,
+                &(struct event){.kind = EVENT_HOST, .attempt = k->attempt, .text = text},
+                NULL);
+    return true;
+}
+
+bool keep_hosts_back(struct keep *k) {
+    if (k->asker > 0) {
+        int status = 0;
+        if (waitpid(k->asker, &status, WNOHANG) == 0)
+            return false;
+        k->asker = 0;
+        struct host *h = &k->hosts.p[k->asked];
+        h->wait_s = fmin(2 * h->wait_s, LONGEST_S);
+        h->ask_s = now_s() + h->wait_s;
+        return h->out && status == 0 && take_in(k, h);
+    }
+    for (int64_t i = 0; i < k->hosts.n; i++)
+        if (k->hosts.p[i].out && now_s() >= k->hosts.p[i].ask_s) {
+            start_asking(k, i);
+            break;
+        }
+    return false;
 }

@@ -1,6 +1,7 @@
-/* The plans of a run: that of the command, and those for fewer ranks. weft-run says
- * how many ranks each has, and refuses a wrong one before anything is started. */
+/* The plans of a run: that of the command, those for other numbers of ranks, and those that were made.
+ * weft-run says how many ranks each has, and refuses a wrong one before anything is started. */
 #define _GNU_SOURCE /* kill */
+#include "common/json.h"
 #include "common/progress.h"
 #include "keep.h"
 
@@ -59,19 +60,15 @@ int keep_ask(const char *const *argv, double seconds, char *out, size_t n) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static int add_plan(struct keep *k, const char *path, struct err *err) {
-    const char *argv[] = {k->command[0], "--dry-run", path, NULL};
+int keep_add_plan(struct keep *k, const char *path, int64_t made_for, struct err *err) {
+    const char *argv[] = {k->command[0], "--dry-run=json", path, NULL};
     char said[1024];
     int status = keep_ask(argv, 600, said, sizeof said);
-    const char *colon = status == 0 ? strrchr(said, ':') : NULL;
-    struct plan_file p = {.path = path};
-    /* "one.json: 2 ranks, 1 stage, 0 transfers: no fault found" */
-    while (colon && colon > said &&
-           sscanf(colon, ": %lld rank", (long long *)&p.ranks) != 1)
-        do
-            colon--;
-        while (colon > said && *colon != ':');
-    if (p.ranks > 0) {
+    json_t *found = status == 0 ? json_parse(said, strlen(said), path, NULL) : NULL;
+    struct plan_file p = {.path = path, .made_for = made_for};
+    bool good = found && json_int(found, "ranks", 1, INT32_MAX, &p.ranks, NULL) == 0;
+    json_decref(found);
+    if (good) {
         arr_push(&k->plans, p);
         return 0;
     }
@@ -84,24 +81,42 @@ static int add_plan(struct keep *k, const char *path, struct err *err) {
 
 int keep_read_plans(struct keep *k, struct err *err) {
     char *rest = k->o.plans;
-    if (add_plan(k, k->command[k->n_command - 1], err) < 0)
+    if (keep_add_plan(k, k->command[k->n_command - 1], 0, err) < 0)
         return -1;
     for (char *one; rest && (one = strtok_r(rest, ",", &rest));)
-        if (add_plan(k, one, err) < 0)
+        if (keep_add_plan(k, one, 0, err) < 0)
             return -1;
     return 0;
 }
 
-const struct plan_file *keep_choose_plan(const struct keep *k, int64_t ranks,
-                                         struct err *err) {
+/* Is there a file for just so many, or what was found when one was looked for? */
+static const struct plan_file *plan_of(const struct keep *k, int64_t ranks) {
+    for (int64_t i = 0; i < k->plans.n; i++)
+        if (k->plans.p[i].ranks == ranks || k->plans.p[i].made_for == ranks)
+            return &k->plans.p[i];
+    return NULL;
+}
+
+static const struct plan_file *largest_plan(const struct keep *k, int64_t ranks) {
     const struct plan_file *best = NULL;
     for (int64_t i = 0; i < k->plans.n; i++) {
         const struct plan_file *p = &k->plans.p[i];
         if (p->ranks <= ranks && (!best || p->ranks > best->ranks))
             best = p;
     }
-    if (best)
-        return best;
+    return best;
+}
+
+const struct plan_file *keep_choose_plan(struct keep *k, int64_t ranks, struct err *err) {
+    struct err why = {0};
+    if (ranks > k->wanted)
+        ranks = k->wanted;
+    if (ranks > 0 && !k->o.no_search && !plan_of(k, ranks) &&
+        keep_make_plan(k, ranks, &why) < 0)
+        note("weft-keep: no plan for %lld ranks: %s", (long long)ranks, why.msg);
+    const struct plan_file *p = plan_of(k, ranks);
+    if (p || (p = largest_plan(k, ranks)))
+        return p;
     err_no(err, "there is room for %lld ranks, and no plan for so few", (long long)ranks);
     err_hint(err, "weft-search --devices N makes one, --plans names it");
     return NULL;

@@ -18,6 +18,7 @@ void keep_catch_signals(void) {
     for (int i = 0; i < 4; i++)
         sigaction(signals[i], &sa, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* of copies: an error as a full disk is */
 }
 
 int keep_signals(void) {

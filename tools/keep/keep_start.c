@@ -21,6 +21,19 @@ static void add(struct words *w, const char *text) {
     arr_push(w, mem_strdup(text));
 }
 
+const char *keep_option(const struct keep *k, const char *option) {
+    const size_t n = strlen(option);
+    for (int i = 1; i < k->n_command - 1; i++) {
+        if (strncmp(k->command[i], option, n) != 0)
+            continue;
+        if (k->command[i][n] == '=')
+            return k->command[i] + n + 1;
+        if (!k->command[i][n] && i + 1 < k->n_command - 1)
+            return k->command[i + 1];
+    }
+    return NULL;
+}
+
 static bool is_given(const struct keep *k, const char *option) {
     const size_t n = strlen(option);
     for (int i = 1; i < k->n_command - 1; i++)

@@ -5,6 +5,7 @@
 #include "common/stats.h"
 #include "keep.h"
 #include "keep/copy.h"
+#include "keep/straggler.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -21,6 +22,7 @@ enum {
     TAIL = 8192, /* of what mpirun said */
     HANG_STEPS = 5,
 };
+#define SIZE_S 0.2  /* how often the journal is asked for another size */
 #define REAP_S 0.25 /* what mpirun gets to say how a rank died */
 
 struct watch {
@@ -36,6 +38,8 @@ struct watch {
     double recent[RECENT];
     int n_recent;
     int64_t last_step;
+    struct straggler *peers;
+    int slow;      /* the rank that was named last as slower than its peers; -1 = none is */
     double dead_s; /* when a rank was seen dead; 0 = none */
     char stuck[256];
     int64_t oom_before;
@@ -58,6 +62,12 @@ static void pass_on(int fd, const char *p, size_t n) {
     }
 }
 
+/* It says of each signal that it passes it on. */
+static bool is_chatter(const char *p, size_t n) {
+    static const char words[] = "mpirun: Forwarding signal";
+    return n > sizeof words && !strncmp(p, words, sizeof words - 1);
+}
+
 /* mpirun's essays stand between lines of dashes: they are kept for the verdict, and
  * not shown. */
 static void show_lines(struct watch *w, const char *p, size_t n) {
@@ -67,7 +77,7 @@ static void show_lines(struct watch *w, const char *p, size_t n) {
         const bool dashes = line > 20 && !strncmp(p, "--------------------", 20);
         if (dashes)
             w->in_block = !w->in_block;
-        else if (!w->in_block)
+        else if (!w->in_block && !is_chatter(p, line))
             pass_on(STDERR_FILENO, p, line);
         p += line;
         n -= line;
@@ -189,17 +199,11 @@ static void note_steps(struct watch *w) {
                 NULL);
 }
 
-static int compare(const void *a, const void *b) {
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
 static double hang_limit(const struct watch *w) {
     double sorted[RECENT];
     int n = w->n_recent < RECENT ? w->n_recent : RECENT;
     memcpy(sorted, w->recent, sizeof sorted);
-    qsort(sorted, (size_t)n, sizeof *sorted, compare);
-    double limit = n ? HANG_STEPS * sorted[n / 2] : 0;
+    double limit = HANG_STEPS * stats_median(sorted, n);
     return limit > w->k->o.hang_s ? limit : w->k->o.hang_s;
 }
 
@@ -252,8 +256,25 @@ static bool hangs(const struct watch *w) {
         int64_t at = atomic_load(&beats_at(w->beats, r)->at_us);
         last = at > last ? at : last;
     }
-    return last > 0 && 1e-6 * (double)(beat_now_us() - last) > hang_limit(w) &&
+    return last > 0 && now_s() - 1e-6 * (double)last > hang_limit(w) &&
            (all_step(w) || some_rank_is_stopped(w));
+}
+
+/* Said once for as long as it stays the same rank. */
+static void note_slow(struct watch *w) {
+    double times;
+    char text[256];
+    const int64_t step = atomic_load(&beats_at(w->beats, 0)->step);
+    int rank = w->told_first ? straggler_look(w->peers, w->beats, &times) : -1;
+    if (rank < 0 || rank == w->slow)
+        return;
+    w->slow = rank;
+    snprintf(text, sizeof text,
+             "rank %d on %s took %.1f times as long as its peers in the last %d steps",
+             rank, keep_host_of(w->k, rank), times, STRAGGLER_STEPS);
+    note("weft-keep: step %lld: %s", (long long)step, text);
+    journal_add(w->k->journal,
+                &(struct event){EVENT_NOTE, w->k->attempt, step, times, text}, NULL);
 }
 
 /* ---- once in a tick ------------------------------------------------------------------------ */
@@ -284,18 +305,9 @@ static void heed_signals(struct watch *w) {
     }
 }
 
-static void heed_size(struct watch *w) {
-    struct keep *k = w->k;
-    int64_t ranks = 0;
-    if (now_s() - w->size_s < 1 || w->resized || w->asked || !can_stop(w))
-        return;
-    w->size_s = now_s();
-    if (journal_size(k->journal, &k->size_row, &ranks, NULL) < 0 || ranks <= 0)
-        return;
-    for (int64_t i = 0; i < k->hosts.n; i++)
-        k->hosts.p[i].out = false, k->hosts.p[i].failures = 0;
-    const struct plan_file *p = keep_choose_plan(k, ranks, NULL);
-    k->wanted = ranks;
+/* With what there is room for, and a plan. */
+static void go_on_with(struct watch *w) {
+    const struct plan_file *p = keep_choose_plan(w->k, keep_slots(w->k), NULL);
     if (!p || p->ranks == beats_ranks(w->beats))
         return;
     note("weft-keep: going on with %lld ranks in place of %d", (long long)p->ranks,
@@ -304,28 +316,69 @@ static void heed_size(struct watch *w) {
     kill(w->pid, SIGUSR1);
 }
 
+static void heed_size(struct watch *w) {
+    struct keep *k = w->k;
+    int64_t ranks = 0;
+    if (now_s() - w->size_s < SIZE_S || w->resized || w->asked || !can_stop(w))
+        return;
+    w->size_s = now_s();
+    if (journal_size(k->journal, &k->size_row, &ranks, NULL) < 0 || ranks <= 0)
+        return;
+    for (int64_t i = 0; i < k->hosts.n; i++)
+        k->hosts.p[i].out = false, k->hosts.p[i].failures = 0;
+    k->wanted = ranks;
+    go_on_with(w);
+}
+
+/* The next attempt takes a host in that answers again; where it brings no more ranks nothing is interrupted. */
+static void heed_hosts(struct watch *w) {
+    if (!w->resized && !w->asked && can_stop(w) && keep_hosts_back(w->k))
+        go_on_with(w);
+}
+
+/* In the copier: what cannot be copied now may be so next time. */
+static void copy(const struct keep *k) {
+    struct err why = {0};
+    bool failed = copy_newest(k->memory, k->save, 2, &why) < 0;
+    if (failed)
+        note("weft-keep: a checkpoint in memory was not copied to disk: %s; training goes "
+             "on",
+             why.msg);
+    _exit(failed);
+}
+
 /* The copy to disk is another process, which nobody waits for: watching goes on. */
 static void copy_if_due(struct watch *w) {
     const struct keep *k = w->k;
     if (w->copier > 0) {
-        if (waitpid(w->copier, NULL, WNOHANG) == 0)
+        int status = 0;
+        if (waitpid(w->copier, &status, WNOHANG) == 0)
             return;
         w->copier = 0;
         w->copied_s = now_s();
+        if (status)
+            journal_add(k->journal,
+                        &(struct event){.kind = EVENT_NOTE,
+                                        .attempt = k->attempt,
+                                        .step = w->last_step,
+                                        .text = "a checkpoint was not copied to disk"},
+                        NULL);
     }
     if (!k->memory || now_s() - w->copied_s < k->o.copy_every_s)
         return;
     w->copier = fork();
     if (w->copier == 0) {
         nice(10);
-        _exit(copy_newest(k->memory, k->save, 2, NULL) < 0);
+        copy(k);
     }
 }
 
 static void look(struct watch *w) {
     note_steps(w);
+    note_slow(w);
     heed_signals(w);
     heed_size(w);
+    heed_hosts(w);
     copy_if_due(w);
     if (!w->dead_s && rank_died(w))
         w->dead_s = now_s();
@@ -342,27 +395,6 @@ static void look(struct watch *w) {
 
 /* ---- its end ------------------------------------------------------------------------------- */
 
-/* Processes that the kernel killed for memory in this group (cgroup v2; 0 where it
- * does not say). */
-static int64_t oom_kills(void) {
-    char line[4200], path[4200] = "";
-    long long n = 0;
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    while (f && fgets(line, sizeof line, f))
-        if (!strncmp(line, "0::", 3))
-            snprintf(path, sizeof path, "/sys/fs/cgroup%.*s/memory.events",
-                     (int)strcspn(line + 3, "\n"), line + 3);
-    if (f)
-        fclose(f);
-    f = *path ? fopen(path, "re") : NULL;
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "oom_kill %lld", &n) == 1)
-            break;
-    if (f)
-        fclose(f);
-    return n;
-}
-
 /* An error that all ranks share is told by rank 0; one that is a rank's own, by that
  * rank. */
 static void read_ends(const struct watch *w, struct ending *e) {
@@ -372,6 +404,7 @@ static void read_ends(const struct watch *w, struct ending *e) {
         const struct beat *b = beats_at(w->beats, r);
         int status = (int)atomic_load(&b->status) - 1;
         e->all_ended &= status == 0;
+        e->begun |= atomic_load(&b->phase) >= BEAT_FIRST;
         if (status > e->ranks_status) {
             e->ranks_status = status;
             e->message = b->message;
@@ -405,13 +438,17 @@ static void finish(struct watch *w, struct outcome *o) {
     keep_kill_ranks(w->beats);
     if (w->copier > 0)
         waitpid(w->copier, NULL, 0);
+    char gpu[256];
     struct ending e = {.wait = w->wait,
+                       .gpu = gpu,
                        .hung = w->hung,
                        .asked = w->asked,
                        .said = w->tail,
                        .message = "",
                        .stuck = w->stuck,
-                       .oom_kills = oom_kills() - w->oom_before};
+                       .oom_kills = keep_oom_kills() - w->oom_before};
+    if (gpu_watch_poll(w->k->gpus, gpu, sizeof gpu))
+        note("weft-keep: %s", gpu);
     read_ends(w, &e);
     measure(w, o);
     e.steps_left = o->step < o->target;
@@ -425,7 +462,8 @@ static void finish(struct watch *w, struct outcome *o) {
 
 int keep_watch(struct keep *k, const struct plan_file *plan, struct outcome *out,
                struct err *err) {
-    struct watch w = {.k = k, .copied_s = now_s(), .oom_before = oom_kills()};
+    struct watch w = {
+        .k = k, .copied_s = now_s(), .oom_before = keep_oom_kills(), .slow = -1};
     *out = (struct outcome){0};
     if (!(w.beats = beats_create(k->beats, (int)plan->ranks, err)))
         return -1;
@@ -433,10 +471,12 @@ int keep_watch(struct keep *k, const struct plan_file *plan, struct outcome *out
         beats_close(w.beats);
         return -1;
     }
+    w.peers = straggler_create((int)plan->ranks);
     while (!w.over) {
         wait_for_output(&w);
         look(&w);
     }
+    straggler_destroy(w.peers);
     finish(&w, out);
     close(w.out[0]);
     close(w.out[1]);

@@ -25,7 +25,8 @@
 
 enum { EXIT_STOPPED = 5, CRASHES = 2 };
 
-static struct keep k = {.lock = -1, .o = {.hang_s = 10, .copy_every_s = 60, .attempts = 5}};
+static struct keep k = {
+    .lock = -1, .o = {.hang_s = 10, .retry_s = 10, .copy_every_s = 60, .attempts = 5}};
 
 static const struct opt options[] = {
     {'n', "ranks", OPT_INT, "N", "ranks at most (those of the plan)", &k.o.ranks},
@@ -35,10 +36,13 @@ static const struct opt options[] = {
      &k.o.folder},
     {0, "plans", OPT_LIST, "LIST", "plans for fewer ranks: THREE.json,TWO.json",
      &k.o.plans},
+    {0, "retry", OPT_TIME, "TIME", "until a host that is left out is asked again (10s)",
+     &k.o.retry_s},
     {0, "hang", OPT_TIME, "TIME", "the least silence that is a hang (10s)", &k.o.hang_s},
     {0, "attempts", OPT_INT, "N", "attempts in a row without a step that end it (5)",
      &k.o.attempts},
     {0, "copy-every", OPT_TIME, "TIME", "from memory to disk (1m)", &k.o.copy_every_s},
+    {0, "no-search", OPT_FLAG, NULL, "no plans but those that are given", &k.o.no_search},
     {0, "disk-only", OPT_FLAG, NULL, "no checkpoints in memory", &k.o.disk_only},
     {0, "size", OPT_INT, "N", "tell the supervisor of --folder to go on with N ranks",
      &k.o.size},
@@ -52,25 +56,12 @@ static const struct opt_tool tool = {
 
 /* ---- before the first attempt -------------------------------------------------------------- */
 
-static const char *option_value(const char *option) {
-    const size_t n = strlen(option);
-    for (int i = 1; i < k.n_command - 1; i++) {
-        if (strncmp(k.command[i], option, n) != 0)
-            continue;
-        if (k.command[i][n] == '=')
-            return k.command[i] + n + 1;
-        if (!k.command[i][n] && i + 1 < k.n_command - 1)
-            return k.command[i + 1];
-    }
-    return NULL;
-}
-
 static int check_command(struct err *err) {
     if (k.n_command < 2)
         return err_usage(err, "expected -- and the command of weft-run behind it");
-    if (!(k.save = option_value("--save")) || !*k.save)
+    if (!(k.save = keep_option(&k, "--save")) || !*k.save)
         return err_usage(err, "weft-run: expected --save DIR: without it nothing is kept");
-    if (option_value("--resume"))
+    if (keep_option(&k, "--resume"))
         return err_usage(err, "weft-run: --resume would begin there every time; weft-keep "
                               "goes on from the newest checkpoint in --save");
     if (k.command[k.n_command - 1][0] == '-')
@@ -140,7 +131,7 @@ static int make_memory(struct err *err) {
 
 static void clear_mpi(void) {
     char *mpi = ckpt_join(k.shm, "mpi");
-    copy_remove_tree(mpi, NULL);
+    ckpt_remove_dir(mpi, NULL);
     mkdir(mpi, 0700);
     free(mpi);
 }
@@ -180,13 +171,12 @@ static int prepare(struct err *err) {
     if (keep_read_hosts(&k, err) < 0 || keep_probe_hosts(&k, true, err) < 0 ||
         keep_read_plans(&k, err) < 0)
         return -1;
-    k.wanted = k.o.ranks ? k.o.ranks : keep_slots(&k);
-    if (!keep_choose_plan(&k, k.wanted < keep_slots(&k) ? k.wanted : keep_slots(&k), err))
-        return -1;
+    k.gpus = gpu_watch_create(NULL);
+    k.wanted = k.o.ranks ? k.o.ranks : k.plans.p[0].ranks;
     if (ckpt_make_dirs(k.o.folder, err) < 0 || lock_folder(err) < 0 ||
         make_memory(err) < 0 || open_journal(err) < 0 || check_run(err) < 0)
         return -1;
-    return take_up(err);
+    return keep_choose_plan(&k, keep_slots(&k), err) ? take_up(err) : -1;
 }
 
 /* ---- one attempt after the other ----------------------------------------------------------- */
@@ -208,9 +198,8 @@ static int record_end(const struct outcome *o, struct err *err) {
 }
 
 static int start_attempt(const struct plan_file **plan, struct err *err) {
-    int64_t slots = keep_slots(&k);
     char text[512], *hosts = keep_host_list(&k);
-    if (!(*plan = keep_choose_plan(&k, k.wanted < slots ? k.wanted : slots, err))) {
+    if (!(*plan = keep_choose_plan(&k, keep_slots(&k), err))) {
         free(hosts);
         return -1;
     }
@@ -320,12 +309,12 @@ static int clean_up(struct err *err) {
         note("weft-keep: step %lld is in %s", (long long)step, k.save);
     }
     /* Daemons of other hosts may still be at their own end, and write there. */
-    int rc = copy_remove_tree(k.shm, NULL);
+    int rc = ckpt_remove_dir(k.shm, NULL);
     for (int i = 0; i < 40 && (rc < 0 || access(k.shm, F_OK) == 0); i++) {
         usleep(50000);
-        rc = copy_remove_tree(k.shm, NULL);
+        rc = ckpt_remove_dir(k.shm, NULL);
     }
-    return rc < 0 ? copy_remove_tree(k.shm, err) : 0;
+    return rc < 0 ? ckpt_remove_dir(k.shm, err) : 0;
 }
 
 static int ask_size(struct err *err) {
@@ -372,5 +361,6 @@ int main(int argc, char **argv) {
         err_usage(&err, "expected -- before the command, got \"%.60s\"", argv[0]);
     int status = n == 0 ? run(&err) : -1;
     journal_close(k.journal);
+    gpu_watch_destroy(k.gpus);
     return err.status ? err_report(&err, tool.name) : status;
 }

@@ -101,9 +101,8 @@ static int fullest(const struct predict *p) {
  * for weft's own, as the cluster reserves it; 0 where nothing is reserved. */
 static int64_t beside(const struct predict *p, int k) {
     static workspace_query *const floors[] = {cuda_workspace, NULL};
-    int64_t other = of_runtime(p, k);
-    if (other)
-        return other;
+    if (p->runtime)
+        return of_runtime(p, k);
     return beside_arena(&(struct workspace_site){p->program, k, &p->cluster, p->threads},
                         floors);
 }

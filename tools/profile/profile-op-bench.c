@@ -178,27 +178,28 @@ static struct cuda_given given_at(const struct bench *b, int set) {
     const int64_t elems = b->key.n.v[0];
     struct cuda_given g = {.code = b->key.code, .n = b->key.n};
     operands_at(b, set, &g.in, &g.out);
-    g.args = (struct device_args){.dtype = b->key.dtype,
-                                  .scalars = &b->scalars->now,
-                                  .counts = true,
-                                  .per_target = &b->scalars->per_target,
-                                  .weight = 1,
-                                  .scale = 1e-3f,
-                                  .ignore = -1,
-                                  .eps = 1e-5f,
-                                  .base = 1e4f,
-                                  .distance = 128,
-                                  .first = first_query(&b->key),
-                                  .rate = 0.1f,
-                                  .copy = {2, b->copy_size, b->copy_src, b->copy_dst},
-                                  .matrices = &b->matrices,
-                                  .halo = halo_of(b),
-                                  .box = {.rank = 1, .size = {elems}, .whole = {elems}},
-                                  .beta1 = 0.9f,
-                                  .beta2 = 0.95f,
-                                  .opt_eps = 1e-8f,
-                                  .decay = 0.1f,
-                                  .momentum = 0.9f};
+    g.args = (struct device_args){
+        .dtype = b->key.dtype,
+        .scalars = &b->scalars->now,
+        .counts = true,
+        .per_target = &b->scalars->per_target,
+        .weight = 1,
+        .scale = 1e-3f,
+        .ignore = -1,
+        .eps = 1e-5f,
+        .angles = {.log2_base = 13, .turned = b->key.n.rotary.dim, .factor = 1, .gain = 1},
+        .distance = 128,
+        .first = first_query(&b->key),
+        .rate = 0.1f,
+        .copy = {2, b->copy_size, b->copy_src, b->copy_dst},
+        .matrices = &b->matrices,
+        .halo = halo_of(b),
+        .box = {.rank = 1, .size = {elems}, .whole = {elems}},
+        .beta1 = 0.9f,
+        .beta2 = 0.95f,
+        .opt_eps = 1e-8f,
+        .decay = 0.1f,
+        .momentum = 0.9f};
     return g;
 }
 

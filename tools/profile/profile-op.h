@@ -168,6 +168,35 @@ void norms_of_stage(const struct stage_program *sp, struct pairs *out); /* adds 
 int norms_measure(struct bench *b, const struct pairs *p, const struct instr_key *key,
                   const struct limits *l, struct measured *out, struct err *err);
 
+/* ---- profile-op-plans.c: what plans need --------------------------------- */
+
+/* names: of files, with commas between them. uses: how often a step of all plans together uses each row,
+ * to be freed also after a failure; devices: of the largest plan; pairs: NULL: they are not asked for. */
+int plans_enumerate(const char *names, struct enumeration *keys, double **uses,
+                    int64_t *devices, struct pairs *pairs, struct err *err);
+
+/* ---- profile-op-probes.c: a few rows, and estimates of the others --------- */
+
+struct probes;
+/* like: the profile of another device; from: one of this device whose rows are taken instead of measured,
+ * or NULL. NULL with a message. */
+struct probes *probes_open(const char *like, const char *from, const char *device,
+                           struct err *err);
+void probes_close(struct probes *p); /* NULL is fine */
+/* Is there a model of the device, which has its datasheet? */
+bool probes_know_sheet(const struct probes *p);
+/* Of these rows, each used so often (NULL: all alike), chooses up to k that `known` (NULL: nothing) lacks;
+ * returns how many. */
+int64_t probes_choose(struct probes *p, const struct enumeration *keys, const double *uses,
+                      int64_t k, struct profile *known, const char *device);
+/* Is it to be measured: was it chosen, or can nothing be said of it otherwise? */
+bool probes_wants(const struct probes *p, const struct instr_key *key);
+/* Its time in `from`; of a row that was chosen. */
+double probes_given_us(const struct probes *p, const struct instr_key *key);
+/* Writes what the rows that were not measured take; returns how many, or -1. */
+int64_t probes_put(struct probes *p, struct profile *db, const char *device,
+                   struct err *err);
+
 /* ---- profile-op-roofline.c: computed rows -------------------------------- */
 
 struct roofline {

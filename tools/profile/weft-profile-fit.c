@@ -53,32 +53,44 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Rows of one instruction that the curve was not fitted to: how far off they are. */
-static void print_op(const struct device_fit *f, const struct device_model *before,
-                     enum opcode code, enum dtype dtype, FILE *out) {
-    const struct device_rows *r = device_fit_rows(f, code, dtype);
-    char name[96];
+/* Median, what four of five keep to, and the mean with its sign, of logarithms; in percent. */
+struct errors {
+    double median, most, bias;
+};
+
+static struct errors held_out(const struct chip *chip, const struct device_rows *r,
+                              const struct curve *prior, bool near) {
     int64_t n = r->list.n;
-    double *off = mem_array((size_t)n, sizeof *off);
-    curve_held_out(&before->chip, r->list.p, n,
-                   &device_model_curve(before, code, dtype)->curve, off);
-    double sum = 0;
+    double *off = mem_array((size_t)n, sizeof *off), sum = 0;
+    curve_held_out(chip, r->list.p, n, prior, near, off);
     for (int64_t i = 0; i < n; i++) {
         sum += off[i];
         off[i] = fabs(off[i]);
     }
     qsort(off, (size_t)n, sizeof *off, by_size);
-    fprintf(out, "%-26s %6lld %9.1f %9.1f %9.1f\n",
-            instr_name_format(code, dtype, name, sizeof name), (long long)n,
-            100 * expm1(off[n / 2]), 100 * expm1(off[(n * 4) / 5]),
-            100 * expm1(sum / (double)n));
+    struct errors e = {100 * expm1(off[n / 2]), 100 * expm1(off[(n * 4) / 5]),
+                       100 * expm1(sum / (double)n)};
     free(off);
+    return e;
+}
+
+/* Rows of one instruction that the curve was not fitted to: how far off they are. */
+static void print_op(const struct device_fit *f, const struct device_model *before,
+                     enum opcode code, enum dtype dtype, FILE *out) {
+    const struct device_rows *r = device_fit_rows(f, code, dtype);
+    const struct curve *prior = &device_model_curve(before, code, dtype)->curve;
+    struct errors e = held_out(&before->chip, r, prior, false),
+                  near = held_out(&before->chip, r, prior, true);
+    char name[96];
+    fprintf(out, "%-26s %6lld %9.1f %9.1f %9.1f %9.1f %9.1f\n",
+            instr_name_format(code, dtype, name, sizeof name), (long long)r->list.n,
+            e.median, e.most, e.bias, near.median, near.most);
 }
 
 static void print_table(const struct device_fit *f, const struct device_model *before,
                         FILE *out) {
-    fprintf(out, "%-26s %6s %9s %9s %9s\n", "instruction", "rows", "median %", "80 %",
-            "bias %");
+    fprintf(out, "%-26s %6s %9s %9s %9s %9s %9s\n", "instruction", "rows", "median %",
+            "80 %", "bias %", "beside %", "80 %");
     for (int code = 0; code < OPCODE_COUNT; code++)
         for (int t = 0; t < CLUSTER_DTYPES; t++)
             if (device_fit_rows(f, (enum opcode)code, (enum dtype)t)->list.n)

@@ -27,14 +27,15 @@ enum { MAX_MICRO_BATCHES = 32, MAX_DEVICES = 1 << 16, MAX_THREADS = 4096, MAX_OV
 static const double WIDE = 0.1; /* spread of a row that is worth measuring again */
 
 struct options {
-    const char *model, *plan, *path, *device, *micro_batch, *roofline, *links, *dtype;
-    char *set;
-    int64_t max_devices, threads, over, ranks, memory;
+    const char *model, *path, *device, *micro_batch, *roofline, *links, *dtype, *like,
+        *from;
+    char *set, *plan; /* plan: names with commas between them */
+    int64_t max_devices, threads, over, ranks, memory, probes;
     double row_s, error;
     bool tf32, dry_run;
 };
 
-enum state { TO_MEASURE, KNOWN, TOO_LARGE };
+enum state { TO_MEASURE, KNOWN, TOO_LARGE, TO_ESTIMATE };
 
 struct row {
     struct instr_key key;
@@ -51,6 +52,8 @@ struct tool {
     char device[64];
     struct limits limits;
     struct enumeration keys;
+    double *uses; /* of each of them in a step of the plans; NULL: no plan is given */
+    struct probes *probes;   /* NULL: all are measured */
     struct pairs pairs;      /* on a GPU */
     struct profile *profile; /* NULL in a dry run without a database */
     struct row *rows;
@@ -67,7 +70,7 @@ struct tool {
 static int parse_options(struct options *o, int argc, char **argv, struct err *err) {
     const struct opt options[] = {
         {'m', "model", OPT_STR, "MODEL", "the model: gpt:1.3B, mlp or a file", &o->model},
-        {0, "plan", OPT_STR, "PLAN", "instead of a model: only what this plan needs",
+        {0, "plan", OPT_LIST, "PLAN", "instead of a model: only what this plan needs",
          &o->plan},
         {0, "set", OPT_LIST, "LIST", "sizes changed: layers=4,hidden=512", &o->set},
         {'p', "profile", OPT_STR, "FILE", "the profile database, created if missing",
@@ -94,6 +97,12 @@ static int parse_options(struct options *o, int argc, char **argv, struct err *e
          &o->roofline},
         {0, "links", OPT_STR, "LINKS",
          "compute collectives too: \"node:200G:5us cross:25G:10us\"", &o->links},
+        {0, "probes", OPT_INT, "K",
+         "measure the K rows that tell most, estimate the others", &o->probes},
+        {0, "like", OPT_STR, "FILE", "with --probes: the profile of a like device",
+         &o->like},
+        {0, "from", OPT_STR, "FILE", "take rows from this profile instead of measuring",
+         &o->from},
         {0, "dry-run", OPT_FLAG, NULL, "only list what would be measured", &o->dry_run},
         {0},
     };
@@ -108,6 +117,8 @@ static int parse_options(struct options *o, int argc, char **argv, struct err *e
 
 static int check_device(const struct options *o, struct err *err) {
     const bool gpu = device_kind_is_gpu(o->device);
+    if (o->from)
+        return o->device && !gpu ? 0 : err_usage(err, "--from: expected --device KIND too");
     if (o->tf32 && (!gpu || o->roofline))
         return err_usage(err, "--tf32: only with --device cuda, which times a GPU");
     if (gpu && !o->roofline && (o->over != 1 || o->ranks > 1))
@@ -138,8 +149,17 @@ static int in_range(const char *option, int64_t v, int64_t most, struct err *err
     return err_usage(err, "--%s: expected 1 to %lld", option, (long long)most);
 }
 
-static int check_options(struct tool *t, struct err *err) {
-    struct options *o = &t->o;
+static int check_probes(const struct options *o, struct err *err) {
+    if (o->probes < 0 && (o->like || o->from))
+        return err_usage(err, "--like and --from: only with --probes K");
+    if (o->probes >= 0 && !o->like)
+        return opt_missing("--like FILE", err);
+    if (o->probes >= 0 && o->roofline)
+        return err_usage(err, "--probes: not with --roofline, which computes all");
+    return 0;
+}
+
+static int check_what(struct options *o, struct err *err) {
     if (!o->model && !o->plan)
         return opt_missing("-m MODEL or --plan PLAN", err);
     if (o->model && o->plan)
@@ -152,6 +172,13 @@ static int check_options(struct tool *t, struct err *err) {
         o->dtype = "fp32";
     if (plan_dtype_find(o->dtype) < 0)
         return err_usage(err, "--dtype: expected " PLAN_DTYPES ", got \"%s\"", o->dtype);
+    return 0;
+}
+
+static int check_options(struct tool *t, struct err *err) {
+    struct options *o = &t->o;
+    if (check_what(o, err) < 0 || check_probes(o, err) < 0)
+        return -1;
     if (!o->path)
         return opt_missing("-p FILE", err);
     if (in_range("max-devices", o->max_devices, MAX_DEVICES, err) < 0 ||
@@ -225,26 +252,10 @@ static char *key_shape(const struct instr_key *key, char *buf, size_t n) {
     return instr_shape_format(key->code, &key->n, buf, n);
 }
 
-/* What one plan needs, on the cluster that it was made for. */
-static int enumerate_plan(struct tool *t, struct err *err) {
-    struct plan *plan = plan_read(t->o.plan, err);
-    struct program *g = plan ? program_compile(plan, err) : NULL;
-    if (g) {
-        struct cluster cluster =
-            plan->cluster ? *plan->cluster : cluster_single_node(plan->devices);
-        enumerate_program(g, &cluster, &t->keys);
-        if (t->gpu.on)
-            pairs_of_program(g, &t->pairs);
-        t->o.max_devices = plan->devices;
-    }
-    program_destroy(g);
-    plan_destroy(plan);
-    return g ? 0 : -1;
-}
-
 static int enumerate(struct tool *t, struct err *err) {
     if (t->o.plan)
-        return enumerate_plan(t, err);
+        return plans_enumerate(t->o.plan, &t->keys, &t->uses, &t->o.max_devices,
+                               t->gpu.on ? &t->pairs : NULL, err);
     struct model *m = model_load(t->o.model, t->o.set, err);
     if (!m)
         return -1;
@@ -302,13 +313,16 @@ static double estimate_row_s(const struct tool *t, const struct instr_key *key,
 static void add_row(struct tool *t, struct row *r) {
     char shape[160];
     r->run_us = roofline_us(&t->roofline, &r->key);
-    r->row_s = t->o.roofline ? 0 : estimate_row_s(t, &r->key, r->run_us);
-    int64_t bytes = t->o.roofline ? 0 : bench_bytes(&r->key, 0);
+    bool runs = !t->o.roofline && !t->o.from;
+    r->row_s = runs ? estimate_row_s(t, &r->key, r->run_us) : 0;
+    int64_t bytes = runs ? bench_bytes(&r->key, 0) : 0;
     if (t->profile &&
         profile_has_op(t->profile, t->device, opcode_name(r->key.code),
                        key_shape(&r->key, shape, sizeof shape), dtype_name(r->key.dtype))) {
         r->state = KNOWN;
         t->known++;
+    } else if (t->probes && !probes_wants(t->probes, &r->key)) {
+        r->state = TO_ESTIMATE;
     } else if (bytes > t->bench.budget) {
         r->state = TOO_LARGE;
         t->too_large++;
@@ -336,7 +350,7 @@ static void make_rows(struct tool *t) {
 }
 
 static void list_rows(const struct tool *t) {
-    static const char *const states[] = {"to measure", "known", "too large"};
+    static const char *const states[] = {"to measure", "known", "too large", "to estimate"};
     char name[40], shape[160];
     printf("# device %s: instruction, shape, state, estimated us of one run\n", t->device);
     for (int64_t i = 0; i < t->keys.n; i++) {
@@ -354,16 +368,24 @@ static void list_rows(const struct tool *t) {
 /* ---- measuring ----------------------------------------------------------- */
 
 /* 0, 1 when interrupted, -1. */
+static int time_row(struct tool *t, const struct instr_key *key, struct measured *m,
+                    struct err *err) {
+    if (t->o.from) {
+        *m = (struct measured){.median_us = probes_given_us(t->probes, key), .repeats = 1};
+        return 0;
+    }
+    int rc = pairs_measure(&t->bench, &t->pairs, key, &t->limits, m, err);
+    if (rc != PAIRS_APART)
+        return rc;
+    if (bench_prepare(&t->bench, key, err) < 0 || ranks_run(t->ranks, key, err) < 0)
+        return -1;
+    return bench_measure(&t->bench, &t->limits, m, err);
+}
+
 static int measure_row(struct tool *t, const struct row *r, struct err *err) {
     char shape[160];
     struct measured m;
-    int rc = pairs_measure(&t->bench, &t->pairs, &r->key, &t->limits, &m, err);
-    if (rc == PAIRS_APART) {
-        if (bench_prepare(&t->bench, &r->key, err) < 0 ||
-            ranks_run(t->ranks, &r->key, err) < 0)
-            return -1;
-        rc = bench_measure(&t->bench, &t->limits, &m, err);
-    }
+    int rc = time_row(t, &r->key, &m, err);
     if (rc)
         return rc;
     t->unsteady += m.spread > WIDE;
@@ -431,6 +453,26 @@ static int measure(struct tool *t, struct err *err) {
     return rc ? err_system(err, "interrupted; what was measured is kept") : 0;
 }
 
+/* What the rows that were measured say of the others. */
+static int estimate(struct tool *t, struct err *err) {
+    int64_t n = probes_put(t->probes, t->profile, t->device, err);
+    if (n < 0)
+        return -1;
+    note("%lld rows estimated from those of %s", (long long)n, t->o.like);
+    return 0;
+}
+
+static int open_probes(struct tool *t, struct err *err) {
+    if (t->o.probes < 0)
+        return 0;
+    t->probes = probes_open(t->o.like, t->o.from, t->device, err);
+    if (!t->probes)
+        return -1;
+    if (!probes_know_sheet(t->probes))
+        note("no device model of %s: the probes alone tell how it differs", t->device);
+    return 0;
+}
+
 static int compute(struct tool *t, struct err *err) {
     int64_t ops = 0, comms = 0;
     if (profile_begin(t->profile, err) < 0 ||
@@ -446,7 +488,7 @@ static int compute(struct tool *t, struct err *err) {
 
 /* Siblings are forked before this process has threads or an open database. */
 static int start_ranks(struct tool *t, struct err *err) {
-    if (t->o.dry_run || t->o.roofline)
+    if (t->o.dry_run || t->o.roofline || t->o.from)
         return 0;
     t->ranks = ranks_start((int)t->o.ranks - 1, (int)t->o.threads, t->bench.budget, err);
     return t->ranks ? 0 : -1;
@@ -474,15 +516,20 @@ static int run(struct tool *t, struct err *err) {
     if (choose_gpu(t, err) < 0)
         return -1;
     choose_ranks(t);
-    if (enumerate(t, err) < 0 || start_ranks(t, err) < 0 || open_profile(t, err) < 0)
+    if (enumerate(t, err) < 0 || start_ranks(t, err) < 0 || open_probes(t, err) < 0 ||
+        open_profile(t, err) < 0)
         return -1;
-    if (!t->o.roofline && start_device(t, err) < 0)
+    if (!t->o.roofline && !t->o.from && start_device(t, err) < 0)
         return -1;
+    if (t->probes)
+        probes_choose(t->probes, &t->keys, t->uses, t->o.probes, t->profile, t->device);
     make_rows(t);
     if (t->o.dry_run)
         list_rows(t);
-    else
-        return t->o.roofline ? compute(t, err) : measure(t, err);
+    else if (t->o.roofline)
+        return compute(t, err);
+    else if (measure(t, err) < 0 || (t->probes && estimate(t, err) < 0))
+        return -1;
     return 0;
 }
 
@@ -492,6 +539,7 @@ int main(int argc, char **argv) {
                            .threads = FAIR,
                            .over = 1,
                            .error = 0.01,
+                           .probes = -1,
                            .micro_batch = "1,2,4,8"}};
     int rc = parse_options(&t.o, argc, argv, &err);
     if (rc == 0)
@@ -504,8 +552,11 @@ int main(int argc, char **argv) {
     profile_close(t.profile);
     enumeration_release(&t.keys);
     pairs_release(&t.pairs);
+    probes_close(t.probes);
     free(t.rows);
+    free(t.uses);
     free(t.o.set);
+    free(t.o.plan);
     if (rc == 0)
         rc = file_stdout_check(&err);
     return rc < 0 ? err_report(&err, "weft-profile-op") : EXIT_DONE;

@@ -22,17 +22,21 @@ struct run_options {
     double failure_every_s; /* mean time between failures, for that */
     const char *save_text, *memory_text; /* --save-every and --memory-every as given */
     bool auto_resume, other_data;
+    bool eval; /* nothing is trained: the loss over the validation data alone */
     int64_t save_every, keep;
     const char *non_finite; /* "skip" or "stop" */
-    int64_t max_skips;      /* steps in a row; 0 = no limit */
-    int64_t threads;        /* 0 = a fair share */
-    double timeout_s;       /* of every wait for another rank; 0 = no limit */
+    int64_t bad_samples;    /* that may be missing in the whole run */
+    const char *ledger; /* NULL, or a file for the numbers of the samples of each step */
+    int64_t max_skips;  /* steps in a row; 0 = no limit */
+    int64_t threads;    /* 0 = a fair share */
+    double timeout_s;   /* of every wait for another rank; 0 = no limit */
     const char *trace;
     const char *device;       /* "cpu" or "cuda"; NULL = what the plan is for */
     const char *profile;      /* NULL, or where algorithms of products are known */
     bool deterministic, tf32; /* of GPUs */
-    bool timing, dry_run;
-    struct beat *beat; /* for a supervisor; or NULL */
+    bool timing;
+    const char *dry_run; /* NULL; "" = a text for people, or "json" */
+    struct beat *beat;   /* for a supervisor; or NULL */
     const char
         *explain; /* NULL; "" = the program, else the pass behind which it is printed */
 };
@@ -122,6 +126,22 @@ int run_open_inputs(struct run_inputs *in, struct comm *comm, const struct progr
                     struct run_options *o, struct err *err);
 void run_close_inputs(struct run_inputs *in);
 
+/* ---- run_samples.c ------------------------------------------------------------------------- */
+
+/* The samples of a step that is done. */
+struct run_seen {
+    int64_t step, first, count;
+    int64_t missing, all_missing; /* that could not be read: of them, and of all steps */
+};
+
+/* Are there no more than --bad-samples allows? All ranks give the same answer; one that speaks names those of
+ * this step. Returns 0, or -1 (EXIT_INPUT). */
+int run_check_missing(const struct run_options *o, const struct run_seen *s,
+                      const struct data *data, bool speaks, struct err *err);
+/* Appends the step to the ledger, a line of JSON. Returns 0 or -1. */
+int run_write_ledger(const char *path, const struct run_seen *s, int ranks,
+                     const struct data *data, struct err *err);
+
 /* ---- run_device.c ------------------------------------------------------------------------- */
 
 /* Does this rank compute on a GPU: since --device says so, or since the plan is for one? */
@@ -164,6 +184,16 @@ int run_choices(struct comm *comm, struct profile_algorithms *known,
 /* Says on stderr what became of them; called by all ranks. */
 int run_report_choices(struct comm *comm, const char *path, const struct cuda_choices *c,
                        struct err *err);
+
+/* ---- run_metrics.c ------------------------------------------------------------------------- */
+
+/* Says on stderr what is about to be trained, and how. */
+void run_say_what(const struct plan *p, const struct data *data, bool gpus);
+/* Of a step of a plan that took so long: the share of the peak of its devices that the model's products come
+ * to, the backward pass counted twice and nothing that is computed again; NAN where no peak is known. */
+double run_share_of_peak(const struct plan *p, double seconds);
+/* Epochs of the training data that so many samples are. */
+double run_epochs(const struct data *data, int64_t samples);
 
 /* ---- run_train.c --------------------------------------------------------------------------- */
 

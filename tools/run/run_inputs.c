@@ -18,6 +18,7 @@ static int open_data(struct data **data, const struct model *m, const struct run
     struct data_spec spec = {.source = o->data,
                              .valid_source = o->valid_data,
                              .seed = o->seed.value,
+                             .gaps = o->bad_samples > 0,
                              .validation = o->valid_data ? 0 : o->set.validation};
     return exec_data_spec(m, &spec, err) < 0 ? -1 : data_open(data, &spec, err);
 }
@@ -69,17 +70,17 @@ static int check_validation(const struct run_options *o, struct run_inputs *in,
                             int64_t batch, bool speaks, struct err *err) {
     int64_t samples = data_size(in->data, DATA_VALID), there = samples / batch;
     in->valid_batches = o->valid_batches;
-    if (!o->valid_every || in->valid_batches <= there)
+    if ((!o->valid_every && !o->eval) || in->valid_batches <= there)
         return 0;
     if (!there) {
         err_input(err,
-                  "--valid-every: the validation data has %lld samples, fewer than a batch "
+                  "--%s: the validation data has %lld samples, fewer than a batch "
                   "of %lld",
-                  (long long)samples, (long long)batch);
+                  o->eval ? "eval" : "valid-every", (long long)samples, (long long)batch);
         return err_hint(err, "--validation keeps more of --data, --valid-data takes files");
     }
     in->valid_batches = there;
-    if (speaks)
+    if (speaks && o->valid_batches < INT64_MAX)
         note(
             "weft-run: the validation data has %lld batches: --valid-batches is lowered to "
             "that",
@@ -176,7 +177,7 @@ int run_open_inputs(struct run_inputs *in, struct comm *comm, const struct progr
         return -1;
     if (speaks && data_info(in->data)->cut)
         note("weft-run: --data: sequences that are longer than the model's are cut");
-    int rc = ck ? run_check_data(o, in->ck, in->data, speaks, err) : 0;
+    int rc = ck && !o->eval ? run_check_data(o, in->ck, in->data, speaks, err) : 0;
     if (rc == 0)
         rc = check_validation(o, in, p->batch, speaks, err);
     if (rc == 0 && speaks)

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* A model without parameters has no state of any optimizer. */
 static int check_optimizer(const struct checkpoint *ck, enum optimizer optimizer,
@@ -29,6 +30,10 @@ int run_check_resume(const struct run_options *o, const struct model *m,
     free(facts);
     if (rc < 0 || check_optimizer(ck, optimizer, err) < 0)
         return -1;
+    const char *decay = checkpoint_info(ck)->settings.decay;
+    if (decay && exec_decay_find(decay) < 0)
+        return err_input(err, "%s: settings.decay: \"%.40s\" is not known",
+                         checkpoint_path(ck), decay);
     uint64_t seed = checkpoint_info(ck)->seed;
     if (o->seed.given && o->seed.value != seed)
         return err_usage(err,
@@ -71,6 +76,15 @@ static void settle_real(const char *member, double *v, const double *was, bool s
              option_name(member, name), *v, *was);
 }
 
+/* A checkpoint of before there was a choice has none. The name is the table's own, since a checkpoint may
+ * be closed for an older one. */
+static void settle_decay(const char **v, const char *was, bool speaks) {
+    was = was ? was : exec_decay_name(EXEC_DECAY_cosine);
+    if (*v && strcmp(*v, was) != 0 && speaks)
+        note("weft-run: resume: --decay %s replaces %s of the checkpoint", *v, was);
+    *v = exec_decay_name((enum exec_decay)exec_decay_find(*v ? *v : was));
+}
+
 static void settle_as(struct checkpoint_settings *s, const struct checkpoint_settings *was,
                       bool speaks) {
 #define X(name) settle_whole(#name, &s->name, &was->name, speaks);
@@ -79,6 +93,13 @@ static void settle_as(struct checkpoint_settings *s, const struct checkpoint_set
 #define X(name) settle_real(#name, &s->name, &was->name, speaks);
     CHECKPOINT_REALS(X)
 #undef X
+#define X(name, before) settle_whole(#name, &s->name, &was->name, speaks);
+    CHECKPOINT_LATER_WHOLES(X)
+#undef X
+#define X(name, before) settle_real(#name, &s->name, &was->name, speaks);
+    CHECKPOINT_LATER_REALS(X)
+#undef X
+    settle_decay(&s->decay, was->decay, speaks);
 }
 
 /* Some usual values follow from others that are given. */
@@ -88,11 +109,14 @@ static struct checkpoint_settings usual(const struct checkpoint_settings *s,
                                     .weight_decay = 0.1,
                                     .beta1 = 0.9,
                                     .beta2 = 0.95,
+                                    .eps = 1e-8,
                                     .momentum = 0.9,
                                     .validation = DATA_VALIDATION};
     u.steps = s->steps < 0 ? 100 : s->steps;
     u.warmup = u.steps / 10;
     u.decay_steps = u.steps;
+    const int64_t end = s->decay_steps < 0 ? u.steps : s->decay_steps;
+    u.decay_from = end - end / 5;
     u.lr = !isnan(s->lr) ? s->lr : optimizer == OPTIMIZER_sgd ? 0.05 : 6e-4;
     u.min_lr = u.lr / 10;
     return u;
@@ -111,7 +135,8 @@ void run_settle(struct run_options *o, const struct checkpoint_info *ck,
             o->seed.value = 1;
     }
     o->seed.given = true;
-    if (ck && speaks && !decay_given && o->set.steps > o->set.decay_steps)
+    if (ck && speaks && !decay_given && strcmp(o->set.decay, "constant") != 0 &&
+        o->set.steps > o->set.decay_steps)
         note("weft-run: resume: the learning rate stays at %g from step %" PRId64
              " on; --decay-steps changes that",
              o->set.min_lr, o->set.decay_steps);

@@ -25,11 +25,13 @@ struct pace {
 struct loop {
     const struct run_options *o;
     struct comm *comm;
+    const struct plan *plan;
     const struct model *model;
     struct exec *x;
     struct run_inputs in;
     struct progress progress;
     int64_t batch;
+    int group; /* of the plan, that this rank is in */
     bool speaks;
     bool stops;    /* at a step that is not finite */
     int64_t skips; /* steps in a row that were not finite */
@@ -41,6 +43,8 @@ struct loop {
     bool diverges;            /* more in a row than --max-skips allows */
     const char *bad;          /* what was not in the last of them */
     double max_bytes;         /* largest arena of any rank */
+    double start_s;           /* when the first step of this run began */
+    double valid_loss;        /* of the last validation, NAN before */
     struct err output;        /* the metrics cannot be written any more */
     bool gpu, gpus;           /* this rank computes on one; some rank does */
     struct cuda_backend cuda; /* for this rank's */
@@ -71,11 +75,14 @@ static struct exec_options exec_options_of(const struct run_options *o, int thre
     e.lr = o->set.lr;
     e.min_lr = o->set.min_lr;
     e.warmup = o->set.warmup;
+    e.decay = (enum exec_decay)exec_decay_find(o->set.decay);
+    e.decay_from = o->set.decay_from;
     e.decay_steps = o->set.decay_steps;
     e.clip = o->set.clip;
     e.weight_decay = o->set.weight_decay;
     e.beta1 = o->set.beta1;
     e.beta2 = o->set.beta2;
+    e.eps = o->set.eps;
     e.momentum = o->set.momentum;
     e.threads = threads;
     return e;
@@ -124,6 +131,12 @@ static void report_step(struct loop *l, const struct exec_metrics *m, double sec
         "loss", real_or_null(m->loss), "grad_norm", real_or_null(m->grad_norm), "lr", m->lr,
         "step_ms", 1e3 * seconds, "targets", (json_int_t)m->targets, "tokens_per_s",
         (double)m->targets / seconds, "bytes", (json_int_t)l->max_bytes);
+    json_object_set_new(line, "epoch",
+                        json_real(run_epochs(l->in.data, exec_sample(l->x))));
+    json_object_set_new(line, "elapsed_s", json_real(now_s() - l->start_s));
+    const double mfu = run_share_of_peak(l->plan, seconds);
+    if (isfinite(mfu))
+        json_object_set_new(line, "mfu", json_real(mfu));
     if (l->gpu)
         json_object_set_new(line, "host_ms", json_real(1e3 * host_s));
     for (int i = 0; i < METRIC_COUNT; i++)
@@ -134,6 +147,8 @@ static void report_step(struct loop *l, const struct exec_metrics *m, double sec
         json_object_set_new(line, "loss_scale", json_real(m->loss_scale));
     if (m->skipped)
         json_object_set_new(line, "skipped", json_true());
+    if (m->missing)
+        json_object_set_new(line, "missing", json_integer(m->missing));
     print_line(l, line);
 }
 
@@ -189,10 +204,35 @@ static int validate(struct loop *l, bool *stop, struct err *err) {
     beat_enter(l->o->beat, BEAT_VALIDATE);
     int rc = exec_validate(l->x, l->in.valid_batches, between_batches, l, &loss, err);
     *stop |= rc > 0;
+    if (rc == 0)
+        l->valid_loss = loss;
     if (rc == 0 && l->speaks)
         print_line(l, json_pack("{s:I, s:o}", "step", (json_int_t)exec_steps(l->x),
                                 "valid_loss", real_or_null(loss)));
     return rc < 0 ? -1 : 0;
+}
+
+/* The loss of what was loaded, over the validation data, and nothing else. */
+static int evaluate(struct loop *l, struct err *err) {
+    const struct data_info *data = data_info(l->in.data);
+    const int64_t batches = l->in.valid_batches;
+    double loss;
+    int rc = exec_validate(l->x, batches, between_batches, l, &loss, err);
+    if (rc > 0)
+        return err_system(err, "stopped by a signal, before all was evaluated");
+    if (rc < 0 || !l->speaks)
+        return rc;
+    const double bits = loss / log(2);
+    json_t *line = json_pack(
+        "{s:I, s:o, s:o, s:o, s:I}", "step", (json_int_t)exec_steps(l->x), "valid_loss",
+        real_or_null(loss), "perplexity", real_or_null(exp(loss)), "bits_per_token",
+        real_or_null(bits), "samples", (json_int_t)(batches * l->batch));
+    if (!strcmp(data->format, "text")) /* whose tokens are bytes */
+        json_object_set_new(line, "bits_per_byte", real_or_null(bits));
+    print_line(l, line);
+    if (l->output.status && err)
+        *err = l->output;
+    return l->output.status ? -1 : 0;
 }
 
 static bool every(int64_t period, int64_t step) {
@@ -240,6 +280,20 @@ static bool is_due(struct loop *l, int folder, int64_t period) {
 }
 
 enum { MEMORY_KEPT = 2 }; /* the newest, and the one before while it is written */
+
+/* What became of the samples of the step that is done. */
+static int account(struct loop *l, const struct exec_metrics *m, struct err *err) {
+    const struct run_options *o = l->o;
+    const struct run_seen s = {.step = exec_steps(l->x),
+                               .first = exec_sample(l->x) - l->batch,
+                               .count = l->batch,
+                               .missing = m->missing,
+                               .all_missing = m->all_missing};
+    if (l->speaks && o->ledger && !l->output.status)
+        run_write_ledger(o->ledger, &s, comm_size(l->comm), l->in.data, &l->output);
+    int rc = run_check_missing(o, &s, l->in.data, l->speaks, err);
+    return s.missing ? exec_agree(l->comm, rc, err) : 0;
+}
 
 /* Behind a skipped step nothing new is worth the place of an older checkpoint. */
 static int save(struct loop *l, const char *dir, struct err *err) {
@@ -315,28 +369,49 @@ static int save_if_due(struct loop *l, int64_t *saved, struct err *err) {
     return 0;
 }
 
+/* What this rank has computed, in s, for a supervisor; waiting for others is none of it. On GPUs the host does not
+ * know. */
+static double work_s(const struct loop *l) {
+    double sum = 0;
+    if (!l->o->beat || l->gpu)
+        return 0;
+    const double *s = exec_seconds(l->x);
+    for (int i = 0; i < OPCODE_COUNT; i++)
+        if (opcode_key((enum opcode)i) != KEY_COMM &&
+            opcode_key((enum opcode)i) != KEY_P2P && i != I_wait)
+            sum += s[i];
+    return sum;
+}
+
 /* One step, and what is due after it. */
 static int step(struct loop *l, bool *stop, int64_t *saved, struct err *err) {
     struct exec *x = l->x;
     struct exec_metrics m;
-    double start = now_s(), waited = l->report.waited_s;
+    double start = now_s(), waited = l->report.waited_s, work = work_s(l);
     beat_enter(l->o->beat, l->tried ? BEAT_STEP : BEAT_FIRST);
     memset(l->due, 0, sizeof l->due);
     if (exec_step(x, &m, err) < 0)
         return -1;
     double seconds = now_s() - start;
     report_step(l, &m, seconds, seconds - (l->report.waited_s - waited));
-    beat_step(l->o->beat, exec_steps(x), l->o->beat ? exec_sample(x) : 0, seconds);
+    beat_step(l->o->beat, exec_steps(x), l->o->beat ? exec_sample(x) : 0, seconds,
+              work_s(l) - work);
     /* The first one also allocates. */
     l->step_s = l->tried < 2 ? seconds : 0.98 * l->step_s + 0.02 * seconds;
     l->tried++;
     if (!scale_was_too_large(&m))
         count_skips(l, &m);
     if (l->speaks) {
-        char detail[64];
-        snprintf(detail, sizeof detail, "loss %.4f", m.loss);
+        char detail[96];
+        int n = snprintf(detail, sizeof detail, "epoch %.2f, loss %.4f",
+                         run_epochs(l->in.data, exec_sample(x)), m.loss);
+        if (isfinite(l->valid_loss))
+            snprintf(detail + n, sizeof detail - (size_t)n, ", validation %.4f",
+                     l->valid_loss);
         progress_step(&l->progress, exec_steps(x), detail);
     }
+    if (account(l, &m, err) < 0)
+        return -1;
     if (l->speaks && l->o->save)
         l->due[RUN_DISK] = is_due(l, RUN_DISK, l->o->save_every);
     if (l->speaks && l->o->memory)
@@ -367,13 +442,20 @@ static int steps(struct loop *l, struct err *err) {
         atomic_store(&l->o->beat->step, first);
         atomic_store(&l->o->beat->sample, exec_sample(x));
         atomic_store(&l->o->beat->batch, l->batch);
+        atomic_store(&l->o->beat->group, l->group);
         atomic_store(&l->o->beat->target, last);
     }
     for (int f = 0; f < RUN_FOLDERS; f++)
         l->pace[f].last = first;
     if (l->speaks && first >= last)
-        note("weft-run: nothing to do: %lld of %lld steps are done", (long long)first,
-             (long long)last);
+        note(
+            "weft-run: nothing to do: %lld of %lld steps are done; --steps with more goes on, "
+            "and --decay-steps says how long the learning rate falls",
+            (long long)first, (long long)last);
+    l->start_s = now_s();
+    l->valid_loss = NAN;
+    if (l->speaks && first < last)
+        run_say_what(l->plan, l->in.data, l->gpus);
     progress_start(&l->progress, "step", l->speaks ? last : 0);
     while (exec_steps(x) < last && !stop) {
         if (step(l, &stop, &saved, err) < 0)
@@ -472,6 +554,8 @@ static int train(struct loop *l, struct err *err) {
         note("weft-run: resuming from %s", checkpoint_path(l->in.ck));
     if (l->speaks && l->in.init)
         note("weft-run: beginning with the weights in %s", l->o->init);
+    if (l->o->eval)
+        return evaluate(l, err) < 0 ? -1 : exec_drain(x, err);
     if (steps(l, err) < 0 || exec_drain(x, err) < 0)
         return -1;
     return l->o->timing ? print_timing(l, err) : 0;
@@ -504,6 +588,8 @@ static int run(struct loop *l, const struct program *g, struct err *err) {
     if (rc == 0) {
         interrupt_catch();
         signal(SIGPIPE, SIG_IGN);
+        signal(SIGXFSZ,
+               SIG_IGN); /* a file that may not grow is an error as a full disk is */
         l->x = exec_create(g, l->comm, l->in.data, &e, err);
         rc = exec_agree(l->comm, l->x ? 0 : -1, err);
     }
@@ -523,8 +609,10 @@ int run_train(struct comm *comm, const struct program *g, struct run_options *o,
               struct err *err) {
     struct loop l = {.o = o,
                      .comm = comm,
+                     .plan = g->plan,
                      .model = g->plan->model,
                      .batch = g->plan->batch,
+                     .group = program_group_of_rank(g, comm_rank(comm)),
                      .speaks = comm_rank(comm) == 0,
                      .stops = !strcmp(o->non_finite, "stop")};
     int rc = run_open_inputs(&l.in, comm, g, o, err);

@@ -5,6 +5,7 @@
 #include "run.h"
 
 #include "common/file.h"
+#include "common/json.h"
 #include "program/passes.h"
 #include "program/text.h"
 
@@ -14,7 +15,7 @@
 #include <unistd.h>
 
 static struct run_options o = {.data = "synthetic",
-                               .valid_batches = 8,
+                               .valid_batches = -1,
                                .keep = 2,
                                .non_finite = "skip",
                                .max_skips = 20,
@@ -25,12 +26,14 @@ static struct run_options o = {.data = "synthetic",
                                .set = {.steps = -1,
                                        .warmup = -1,
                                        .decay_steps = -1,
+                                       .decay_from = -1,
                                        .lr = NAN,
                                        .min_lr = NAN,
                                        .clip = NAN,
                                        .weight_decay = NAN,
                                        .beta1 = NAN,
                                        .beta2 = NAN,
+                                       .eps = NAN,
                                        .momentum = NAN,
                                        .validation = NAN}};
 
@@ -49,14 +52,21 @@ static const struct opt options[] = {
      &o.set.warmup},
     {0, "decay-steps", OPT_INT, "N", "step at which the learning rate is lowest (--steps)",
      &o.set.decay_steps},
+    {0, "decay", OPT_STR, "HOW", "how it falls: cosine, linear, constant or wsd (cosine)",
+     &o.set.decay},
+    {0, "decay-from", OPT_INT, "N", "wsd: the step from which on (4/5 of --decay-steps)",
+     &o.set.decay_from},
     {0, "clip", OPT_REAL, "NORM", "largest gradient norm, 0 = any (1)", &o.set.clip},
     {0, "weight-decay", OPT_REAL, "X", "weight decay of matrices (0.1)",
      &o.set.weight_decay},
     {0, "beta1", OPT_REAL, "X", "of adamw (0.9)", &o.set.beta1},
     {0, "beta2", OPT_REAL, "X", "of adamw (0.95)", &o.set.beta2},
+    {0, "eps", OPT_REAL, "X", "of adamw (1e-8)", &o.set.eps},
     {0, "momentum", OPT_REAL, "X", "of sgd (0.9)", &o.set.momentum},
     {0, "valid-every", OPT_INT, "N", "validate every N steps (0 = never)", &o.valid_every},
     {0, "valid-batches", OPT_INT, "N", "batches of one validation (8)", &o.valid_batches},
+    {0, "eval", OPT_FLAG, NULL,
+     "train nothing: the loss of --resume or --init over the validation data", &o.eval},
     {0, "save", OPT_STR, "DIR", "write checkpoints here; the last at the end", &o.save},
     {0, "save-every", OPT_STR, "N", "a checkpoint every N steps, or auto (0 = at the end)",
      &o.save_text},
@@ -77,6 +87,10 @@ static const struct opt options[] = {
      &o.other_data},
     {0, "non-finite", OPT_STR, "WHAT",
      "on a loss or norm that is not finite: skip or stop (skip)", &o.non_finite},
+    {0, "bad-samples", OPT_INT, "N",
+     "samples that may be left out, for they cannot be read (0)", &o.bad_samples},
+    {0, "ledger", OPT_STR, "FILE", "append the numbers of each step's samples here",
+     &o.ledger},
     {0, "max-skips", OPT_INT, "N", "such steps in a row that end the run, 0 = any (20)",
      &o.max_skips},
     {0, "threads", OPT_INT, "N", "threads of each rank (a fair share of the cores)",
@@ -96,8 +110,8 @@ static const struct opt options[] = {
     {0, "timing", OPT_FLAG, NULL, "time by instruction on stderr at the end", &o.timing},
     {0, "explain", OPT_WORD, "PASS",
      "print the program of every stage, or as it is after a pass, and stop", &o.explain},
-    {0, "dry-run", OPT_FLAG, NULL, "replay all ranks without running, and stop",
-     &o.dry_run},
+    {0, "dry-run", OPT_WORD, "FORM",
+     "replay all ranks without running, and stop; what it finds as json", &o.dry_run},
     {0}};
 
 static const struct opt_tool tool = {"weft-run", "[options] [PLAN]",
@@ -128,6 +142,27 @@ static void print_found(const char *path, const struct program *g) {
                    (double)g->stages[stage].host_bytes / (1 << 20));
         putchar('\n');
     }
+}
+
+/* The same for programs, of the largest ranks: one line. */
+static void print_found_json(const struct program *g) {
+    const struct plan *plan = g->plan;
+    struct cluster c = plan->cluster ? *plan->cluster : cluster_single_node(plan->devices);
+    int64_t bytes = 0, host = 0, workspace = 0;
+    for (int s = 0; s < g->n_stages; s++) {
+        const struct stage_program *sp = &g->stages[s];
+        int64_t w = run_workspace(g, s, &c, o.threads ? (int)o.threads : 1);
+        bytes = sp->arena_bytes > bytes ? sp->arena_bytes : bytes;
+        host = sp->host_bytes > host ? sp->host_bytes : host;
+        workspace = w > workspace ? w : workspace;
+    }
+    json_t *line =
+        json_pack("{s:i, s:i, s:i, s:I, s:I, s:I, s:I}", "ranks", plan->devices, "stages",
+                  g->n_stages, "transfers", g->n_transfers, "batch",
+                  (json_int_t)plan->batch, "bytes", (json_int_t)bytes, "host_bytes",
+                  (json_int_t)host, "workspace_bytes", (json_int_t)workspace);
+    json_write_line(line, stdout);
+    json_decref(line);
 }
 
 /* The pass that --explain names; the last one where it names none. -1 if there is no such pass. */
@@ -169,7 +204,7 @@ static int inspect(const char *path, struct err *err) {
     for (int s = 0; rc == 0 && o.explain && s < seen->n_stages; s++)
         print_program(seen, s);
     if (rc == 0 && o.dry_run && (rc = program_validate(g, err)) == 0)
-        print_found(path, g);
+        *o.dry_run ? print_found_json(g) : print_found(path, g);
     program_destroy(seen);
     program_destroy(g);
     plan_destroy(plan);
@@ -203,6 +238,7 @@ static int check_reals(struct err *err) {
                  {"clip", &o.set.clip, HUGE_VAL},
                  {"beta1", &o.set.beta1, 1},
                  {"beta2", &o.set.beta2, 1},
+                 {"eps", &o.set.eps, HUGE_VAL},
                  {"momentum", &o.set.momentum, 1},
                  {"weight-decay", &o.set.weight_decay, HUGE_VAL}};
     for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
@@ -224,6 +260,20 @@ static int read_interval(const char *name, const char *text, int64_t *out,
     return 0;
 }
 
+/* An evaluation is of what is there, over all data for it. */
+static int check_eval(struct err *err) {
+    if (o.valid_batches < 0)
+        o.valid_batches = o.eval ? INT64_MAX : 8;
+    if (o.valid_batches < 1)
+        return err_usage(err, "--valid-batches: expected at least 1");
+    if (o.eval && !o.resume && !o.init)
+        return err_usage(err,
+                         "--eval: expected --resume DIR or --init FILE, to be evaluated");
+    if (o.eval && (o.save || o.auto_resume))
+        return err_usage(err, "--eval and --save exclude each other");
+    return 0;
+}
+
 static int check_options(struct err *err) {
     if (read_interval("save-every", o.save_text, &o.save_every, err) < 0 ||
         read_interval("memory-every", o.memory_text, &o.memory_every, err) < 0)
@@ -233,8 +283,8 @@ static int check_options(struct err *err) {
         return -1;
     if (o.set.steps == 0)
         return err_usage(err, "--steps: expected at least 1");
-    if (o.valid_batches < 1)
-        return err_usage(err, "--valid-batches: expected at least 1");
+    if (check_eval(err) < 0)
+        return -1;
     if (cores > 0 && o.threads > cores)
         return err_usage(err,
                          "--threads: expected at most %ld, the cores of this machine, "
@@ -245,6 +295,13 @@ static int check_options(struct err *err) {
                          o.non_finite);
     if (o.device && strcmp(o.device, "cpu") != 0 && strcmp(o.device, "cuda") != 0)
         return err_usage(err, "--device: expected cpu or cuda, got \"%s\"", o.device);
+    if (o.dry_run && *o.dry_run && strcmp(o.dry_run, "json") != 0)
+        return err_usage(err, "--dry-run: expected json, or nothing, got \"%s\"",
+                         o.dry_run);
+    if (o.set.decay && exec_decay_find(o.set.decay) < 0)
+        return err_usage(err,
+                         "--decay: expected cosine, linear, constant or wsd, got \"%.40s\"",
+                         o.set.decay);
     if (o.auto_resume && !o.save)
         return err_usage(err, "--auto-resume: expected --save DIR to resume from");
     if (o.memory && (!o.save || !strcmp(o.memory, o.save)))

@@ -37,30 +37,43 @@ ACTIVATION(gelu)
 ACTIVATION(relu)
 ACTIVATION(silu)
 ACTIVATION(tanh)
+ACTIVATION(gelu_erf)
+ACTIVATION(relu2)
+ACTIVATION(softcap)
 
-static void swiglu_forward(struct emit *e, int op) {
+/* One operand is another's gate: all of them have the operands of swiglu and swiglu_bwd. */
+static void gate(struct emit *e, int op, enum opcode code) {
     int x = lower_operand(e, op, 0), z = lower_operand(e, op, 1);
     int y = lower_result(e, op, 0);
-    struct instr *i = emit_instr(e, I_swiglu);
+    struct instr *i = emit_instr(e, code);
     i->in.swiglu.x = x;
     i->in.swiglu.z = z;
     i->out.swiglu.y = y;
     i->n.swiglu.elems = elements(e, op);
 }
 
-static void swiglu_backward(struct emit *e, int op, const int *dy) {
+static void gate_bwd(struct emit *e, int op, enum opcode code, int dy) {
     int x = lower_operand(e, op, 0), z = lower_operand(e, op, 1);
     int dx = lower_gradient(e, op, 0), dz = lower_gradient(e, op, 1);
-    struct instr *i = emit_instr(e, I_swiglu_bwd);
+    struct instr *i = emit_instr(e, code);
     i->in.swiglu_bwd.x = x;
     i->in.swiglu_bwd.z = z;
-    i->in.swiglu_bwd.dy = dy[0];
+    i->in.swiglu_bwd.dy = dy;
     i->out.swiglu_bwd.dx = dx;
     i->out.swiglu_bwd.dz = dz;
     i->n.swiglu_bwd.elems = elements(e, op);
 }
 
-const struct lowering lower_swiglu = {swiglu_forward, swiglu_backward};
+#define GATE(id)                                                                           \
+    static void id##_forward(struct emit *e, int op) {                                     \
+        gate(e, op, I_##id);                                                               \
+    }                                                                                      \
+    static void id##_backward(struct emit *e, int op, const int *dy) {                     \
+        gate_bwd(e, op, I_##id##_bwd, dy[0]);                                              \
+    }                                                                                      \
+    const struct lowering lower_##id = {id##_forward, id##_backward};
+GATE(swiglu)
+GATE(geglu)
 
 /* Its gradient is the same instruction. */
 static void scale(struct emit *e, int op, int x, int y) {

@@ -1,0 +1,40 @@
+/* fold.h - constants of an exported program: masks, positions, angles.
+ *
+ * A value is constant when nothing that it is made of is data or a parameter. Small ones are computed
+ * when they are met; large ones, such as masks of positions by positions, only where they are asked.
+ *
+ *     struct fold f = {.p = &program};
+ *     for (int i = 0; i < program.n_nodes; i++)
+ *         fold_node(&f, i);
+ *     double last = fold_at(&f, mask, (int64_t[]){0, 0, 31, 31});
+ *     fold_release(&f);
+ */
+#ifndef WEFT_FOLD_H
+#define WEFT_FOLD_H
+
+#include "import/exported.h"
+
+struct folded {
+    bool constant;
+    double *dense; /* all elements, or NULL: computed where they are asked */
+    int depth;     /* of what is not dense under it */
+};
+
+struct fold {
+    const struct exported *p;
+    struct arena arena;
+    struct folded *values; /* of the program's values; made at the first call */
+    double work;           /* elements that were computed */
+};
+
+/* If all that a node reads is constant, and weft knows how, so are its results. */
+bool fold_node(struct fold *f, int node);
+/* Is the value constant? Buffers are, where their numbers are in the archive. */
+bool fold_is(struct fold *f, int value);
+/* One element; NaN where the program reads outside of a tensor. `at` has its rank. */
+double fold_at(const struct fold *f, int value, const int64_t *at);
+/* The only element of a constant that has one. */
+bool fold_scalar(struct fold *f, int value, double *out);
+void fold_release(struct fold *f);
+
+#endif

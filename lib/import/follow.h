@@ -1,0 +1,187 @@
+/* follow.h - inside the importer: what each value of a program is in weft's words.
+ *
+ * The program is followed from node to node. A view changes how the axes of a value list their atoms
+ * (axes.h) and makes no op. What is not yet an op waits in a form of its own: a function of one tensor
+ * until something reads it that wants the tensor, scores until they are shares of values. So patterns
+ * are not searched for: RMSNorm, rotary positions, attention and GELU come about by what their nodes
+ * do, in whichever form they were written. What has no form is refused, with its target and module,
+ * and followed as a tensor of which nothing is known, so that one message names all of it.
+ *
+ *     struct follow t = {.p = &program};
+ *     follow_run(&t);
+ *     printf("%lld ops\n", (long long)t.ops.n);
+ *     follow_release(&t);
+ */
+#ifndef WEFT_FOLLOW_H
+#define WEFT_FOLLOW_H
+
+#include "import/axes.h"
+#include "import/fold.h"
+#include "import/point.h"
+#include "model/kind.h"
+
+enum {
+    FOUND_INPUT = -1,   /* in place of a kind: data */
+    FOUND_REFUSED = -2, /* what weft has no op for */
+    FOUND_MOST_IN = 4,
+    FOUND_MOST_PARAM = 2,
+};
+
+/* A parameter of an op. */
+struct found_param {
+    int param;        /* of follow.params */
+    struct axis dims; /* as the op has them */
+    int part,
+        index; /* where it is one of equal parts: their atom and which it is, else -1 */
+};
+
+struct found_op {
+    int kind; /* enum kind_id, or one of the above */
+    int node; /* of the program, or -1 */
+    int n_in, in[FOUND_MOST_IN];
+    struct axis dims; /* of its result, in the order in which it lies */
+    int n_param;
+    struct found_param param[FOUND_MOST_PARAM];
+    json_t *attrs; /* or NULL */
+    int value;     /* FOUND_INPUT: the program's */
+    const char *source;
+    const char *path, *why; /* module; of a refusal */
+    int part_of,
+        next_part; /* ops that compute parts of another: its number, the next of them */
+    bool live;
+    /* Repeats (repeat.h): which run of blocks, which instance, the number of the op in it. */
+    int run, instance, place;
+    const char *name, *out;
+};
+
+/* A parameter of the program. */
+struct followed_param {
+    int value; /* the program's: the first of those that are tied */
+    int rank;
+    struct axis axis[EXPORTED_MAX_RANK];
+    int64_t rows; /* how many are used of the first axis, from the first on */
+};
+
+enum followed_form {
+    FORM_CONSTANT,
+    FORM_PARAMETER,
+    FORM_TENSOR,       /* the result of an op, or parts of it */
+    FORM_POINT,        /* a function of one tensor, element by element */
+    FORM_MEAN_SQUARE,  /* of the last axis, plus a number */
+    FORM_INVERSE_ROOT, /* of that */
+    FORM_NORMED,       /* a tensor times that */
+    FORM_HALF,         /* half of the last axis */
+    FORM_TURNED,       /* halves of the last axis exchanged, the first of them negative */
+    FORM_ANGLED,       /* a tensor, or such a turned one, times a constant table */
+    FORM_SCORES,       /* products of queries and keys */
+    FORM_SHARES,       /* their softmax */
+    FORM_UNSEEN,       /* which of them nothing is seen of */
+    FORM_POSITIONS,    /* rows of a parameter, by a constant of queries and keys */
+};
+
+struct followed {
+    enum followed_form form;
+    int rank;
+    struct axis axis[EXPORTED_MAX_RANK];
+    int op;    /* TENSOR */
+    int param; /* PARAMETER */
+    int parts; /* TENSOR: of which one index is taken */
+    int part[2], index[2];
+    int value;     /* CONSTANT, -1: a number; POINT: where it ends; POSITIONS: which rows */
+    double number; /* a constant without value; eps; the scale of scores */
+    const struct followed *of, *with; /* what it is made of */
+    const struct followed *root;      /* POINT: where it begins */
+    int size;                         /* POINT: nodes */
+    int table;                        /* ANGLED, SCORES: a constant, or -1 */
+    enum { MASK_ADDED, MASK_SEEN, MASK_UNSEEN } mask; /* what the constant of scores does */
+    int half;                                         /* HALF; ANGLED: of a turned one */
+    const struct followed *positions; /* SCORES: what is added to them, or NULL */
+    const struct followed *whole;     /* the tensor that it became */
+};
+
+struct follow {
+    const struct exported *p;
+    struct fold fold;
+    struct axes axes;
+    struct arena arena;
+    const struct followed **values;
+    ARR(struct found_op) ops;
+    ARR(struct followed_param) params;
+    int *param_of; /* the program's values -> params, -1 */
+    int node;      /* that is followed */
+    const char *why;
+    json_t *notes; /* array of strings, for people */
+    int loss;      /* op */
+};
+
+void follow_run(struct follow *t);
+void follow_release(struct follow *t);
+
+/* ---- follow.c, follow_whole.c: what the files share ------------------------------------------------------- */
+
+/* Refuses what is followed. Returns NULL. */
+const struct followed *follow_refuse(struct follow *t, const char *why);
+struct followed *follow_new(struct follow *t, enum followed_form form,
+                            const struct followed *like);
+/* The value of an argument; a number becomes a constant. NULL where it is missing. */
+const struct followed *follow_arg(struct follow *t, const struct exported_node *n,
+                                  const char *name);
+/* An op with the apartness of its dims; its number. */
+int follow_op(struct follow *t, int kind, struct axis dims);
+void follow_operand(struct follow *t, int op, const struct followed *x);
+void follow_param(struct follow *t, int op, const struct followed *w, struct axis dims);
+void follow_attr(struct follow *t, int op, const char *name, json_t *v);
+/* The result of an op, with the axes of another value. */
+struct followed *follow_tensor(struct follow *t, int op, const struct followed *like);
+/* A value under other axes. */
+const struct followed *follow_reaxed(struct follow *t, const struct followed *x, int rank,
+                                     const struct axis *axis);
+/* The dims of a tensor as they lie, settled. */
+struct axis follow_dims(struct follow *t, const struct followed *x);
+/* Is every atom of its axes one of the tensor's? Not where it was stretched. */
+bool follow_is_plain(struct follow *t, const struct followed *x);
+/* The same with the axes lying in this order, axes of size 1 as dims of their own; NULL where they lie
+ * in another. */
+const struct followed *follow_arrange(struct follow *t, const struct followed *x,
+                                      const int *order, int n);
+/* The value as the result of an op; NULL where it is none. */
+const struct followed *follow_whole(struct follow *t, const struct followed *x);
+/* A constant of one element. */
+bool follow_scalar(struct follow *t, const struct followed *x, double *out);
+
+/* ---- what nodes do: the target's function gives the value of the first result, NULL = refused - */
+
+const struct followed *follow_view(struct follow *t, const struct exported_node *n,
+                                   bool *known); /* follow_view.c */
+const struct followed *follow_point(struct follow *t, const struct exported_node *n,
+                                    bool *known); /* follow_point.c */
+const struct followed *follow_product(struct follow *t, const struct exported_node *n,
+                                      bool *known); /* follow_product.c */
+const struct followed *follow_layer(struct follow *t, const struct exported_node *n,
+                                    bool *known); /* follow_layer.c */
+/* follow_whole.c: x times a number: the number, or NaN; other functions. */
+double follow_factor(struct follow *t, const struct followed *x);
+bool follow_is_square(struct follow *t, const struct followed *x);
+bool follow_is_negative(struct follow *t, const struct followed *x);
+bool follow_is_silu(struct follow *t, const struct followed *x);
+/* One index of the outermost atom of axis d, which is split into so many parts. */
+const struct followed *follow_take(struct follow *t, const struct followed *x, int d,
+                                   int64_t parts, int64_t index);
+const struct followed *follow_half(struct follow *t, const struct followed *x);
+/* follow_layer.c */
+/* follow_view.c: a value under other axes. */
+const struct followed *follow_reaxed(struct follow *t, const struct followed *x, int rank,
+                                     const struct axis *axis);
+const struct followed *follow_half(struct follow *t, const struct followed *x);
+/* x times a number: the number, or NaN. */
+double follow_factor(struct follow *t, const struct followed *x);
+bool follow_is_square(struct follow *t, const struct followed *x);
+bool follow_is_negative(struct follow *t, const struct followed *x);
+/* follow_layer.c */
+const struct followed *follow_rotary(struct follow *t, const struct followed *a,
+                                     const struct followed *b);
+/* follow_attention.c: q and k [.., seq, d], v alike; scores say scale and mask. */
+const struct followed *follow_attend(struct follow *t, const struct followed *scores,
+                                     const struct followed *v, bool causal);
+
+#endif

@@ -1,0 +1,355 @@
+/* What is done element by element: functions of one tensor, sums, products with weights and tables. */
+#include "import/follow.h"
+
+#include <string.h>
+
+enum { POINT_NODES_MOST = 48 };
+
+static const struct followed *root_of(const struct followed *x) {
+    return x->form == FORM_POINT ? x->root : x;
+}
+
+static bool is_data(const struct followed *x) {
+    return x->form == FORM_TENSOR || x->form == FORM_POINT || x->form == FORM_HALF;
+}
+
+/* A function of the one tensor among its operands, the others numbers; NULL if there are two. */
+static const struct followed *extend(struct follow *t, const struct exported_node *n,
+                                     const struct point *p) {
+    const struct followed *base = NULL;
+    int size = 1;
+    double number;
+    for (int i = 0; i < 3 && p->arg[i]; i++) {
+        const struct followed *a = follow_arg(t, n, p->arg[i]);
+        if (!a || (!is_data(a) && !follow_scalar(t, a, &number)))
+            return NULL;
+        if (!is_data(a))
+            continue;
+        if (base && root_of(a) != root_of(base))
+            return NULL;
+        base = base && base->form == FORM_POINT ? base : a;
+        size += a->form == FORM_POINT ? a->size : 0;
+    }
+    if (!base || size > POINT_NODES_MOST)
+        return NULL;
+    struct followed *y = follow_new(t, FORM_POINT, base);
+    y->of = base->form == FORM_POINT ? base->of : base;
+    y->root = root_of(base);
+    y->value = n->out[0];
+    y->size = size;
+    return y;
+}
+
+/* ---- two tensors ------------------------------------------------------------------------------------- */
+
+/* y under the names of x, where both name dims that must stay apart. */
+static const struct followed *rename_dims(struct follow *t, const struct followed *x,
+                                          const struct followed *y) {
+    struct axis dims = follow_dims(t, y);
+    struct followed *z = follow_new(t, FORM_TENSOR, x);
+    for (int i = 0; i < x->rank; i++) {
+        struct axis a = x->axis[i], b = y->axis[i];
+        axes_settle(&t->axes, &a);
+        axes_settle(&t->axes, &b);
+        for (int k = 0; k < b.n && k < a.n; k++)
+            for (int d = 0; d < dims.n; d++)
+                if (dims.atom[d] == b.atom[k]) {
+                    dims.atom[d] = a.atom[k];
+                    break;
+                }
+    }
+    z->op = follow_op(t, OP_reshape, dims);
+    follow_operand(t, z->op, y);
+    return z;
+}
+
+/* Makes the axes of two tensors one; NULL where they cannot be. *y may become another. */
+static bool agree(struct follow *t, const struct followed *x, const struct followed **y) {
+    bool conflict = false;
+    if (x->rank != (*y)->rank)
+        return follow_refuse(t, "tensors of different ranks"), false;
+    for (int i = 0; i < x->rank; i++) {
+        struct axis a = x->axis[i], b = (*y)->axis[i];
+        enum axes_answer answer = axes_unify(&t->axes, &a, &b);
+        if (answer == AXES_DIFFER)
+            return follow_refuse(t, "a tensor is stretched over another"), false;
+        conflict |= answer == AXES_CONFLICT;
+    }
+    if (conflict)
+        *y = rename_dims(t, x, *y);
+    struct axis a = follow_dims(t, x), b = follow_dims(t, *y);
+    if (!axes_same(&t->axes, &a, &b))
+        return follow_refuse(t, "tensors that lie with their dims in different orders"),
+               false;
+    return true;
+}
+
+static const struct followed *combine(struct follow *t, enum kind_id kind,
+                                      const struct followed *a, const struct followed *b) {
+    const struct followed *x = follow_whole(t, a), *y = x ? follow_whole(t, b) : NULL;
+    if (!y || !follow_is_plain(t, x) || !follow_is_plain(t, y))
+        return follow_refuse(t, "a tensor is stretched over another");
+    if (!agree(t, x, &y))
+        return NULL;
+    int op = follow_op(t, (int)kind, follow_dims(t, x));
+    follow_operand(t, op, x);
+    follow_operand(t, op, y);
+    return follow_tensor(t, op, x);
+}
+
+/* x plus a parameter that has its last dims. */
+static const struct followed *add_bias(struct follow *t, const struct followed *a,
+                                       const struct followed *w) {
+    const struct followed *x = follow_whole(t, a);
+    struct axis dims = {0};
+    if (!x || w->rank > x->rank)
+        return follow_refuse(t, "a parameter of more axes is added");
+    for (int i = 0; i < w->rank; i++) {
+        struct axis p = w->axis[i], d = x->axis[x->rank - w->rank + i];
+        if (axes_size(&t->axes, &p) == 1 && !dims.n)
+            continue;
+        if (axes_unify(&t->axes, &d, &p) != AXES_ONE || dims.n + p.n > AXIS_MOST)
+            return follow_refuse(t, "a parameter that is not of its last dims is added");
+        for (int k = 0; k < p.n; k++)
+            dims.atom[dims.n++] = p.atom[k];
+    }
+    int op = follow_op(t, OP_bias, follow_dims(t, x));
+    follow_operand(t, op, x);
+    follow_param(t, op, w, dims);
+    return follow_tensor(t, op, x);
+}
+
+static const struct followed *add(struct follow *t, const struct exported_node *n,
+                                  const struct followed *a, const struct followed *b) {
+    double number;
+    if (exported_number(t->p, n, "alpha", 1) != 1)
+        return follow_refuse(t, "a sum with a factor");
+    if (a->form == FORM_ANGLED && b->form == FORM_ANGLED)
+        return follow_rotary(t, a->half ? b : a, a->half ? a : b);
+    if (a->form == FORM_MEAN_SQUARE && follow_scalar(t, b, &number)) {
+        struct followed *y = follow_new(t, FORM_MEAN_SQUARE, a);
+        y->of = a->of;
+        y->number = a->number + number;
+        return y;
+    }
+    if (a->form == FORM_SCORES && b->form == FORM_POSITIONS && a->table < 0 &&
+        !a->positions) {
+        struct followed *y = (struct followed *)follow_reaxed(t, a, a->rank, a->axis);
+        y->positions = b;
+        y->table = b->table;
+        y->mask = b->mask;
+        return y;
+    }
+    if ((a->form == FORM_SCORES || a->form == FORM_POSITIONS) && b->form == FORM_CONSTANT &&
+        a->table < 0) {
+        struct followed *y = (struct followed *)follow_reaxed(t, a, a->rank, a->axis);
+        y->table = b->value;
+        y->mask = MASK_ADDED;
+        return b->value >= 0 ? y : a;
+    }
+    if (b->form == FORM_PARAMETER && is_data(a))
+        return add_bias(t, a, b);
+    if (is_data(a) && is_data(b))
+        return combine(t, OP_add, a, b);
+    return follow_refuse(t, "a sum that weft has no kind for");
+}
+
+/* ---- products ------------------------------------------------------------------------------------------ */
+
+static const struct followed *norm(struct follow *t, const struct followed *x,
+                                   const struct followed *w) {
+    const struct followed *of = follow_whole(t, x->of);
+    if (!of || w->rank != 1)
+        return follow_refuse(t, "a norm whose weight has several axes");
+    struct axis last = of->axis[of->rank - 1], p = w->axis[0];
+    if (axes_unify(&t->axes, &last, &p) != AXES_ONE)
+        return follow_refuse(t, "a norm whose weight is of another dim");
+    int op = follow_op(t, OP_rmsnorm, follow_dims(t, of));
+    follow_operand(t, op, of);
+    follow_param(t, op, w, p);
+    follow_attr(t, op, "eps", json_real(x->number));
+    return follow_tensor(t, op, of);
+}
+
+static const struct followed *angle(struct follow *t, const struct followed *x,
+                                    const struct followed *table) {
+    struct followed *y = follow_new(t, FORM_ANGLED, x);
+    y->of = x->form == FORM_TURNED ? x->of : x;
+    y->half = x->form == FORM_TURNED;
+    y->table = table->value;
+    return y;
+}
+
+static const struct followed *multiply(struct follow *t, const struct followed *a,
+                                       const struct followed *b) {
+    double number;
+    if (a->form == FORM_SCORES && follow_scalar(t, b, &number)) {
+        struct followed *y = (struct followed *)follow_reaxed(t, a, a->rank, a->axis);
+        y->number *= number;
+        return a->table < 0 ? y : follow_refuse(t, "scores are masked, then scaled");
+    }
+    if (b->form == FORM_INVERSE_ROOT && is_data(a) && root_of(a) == root_of(b->of)) {
+        struct followed *y = follow_new(t, FORM_NORMED, a);
+        y->of = b->of;
+        y->number = b->number;
+        return a == b->of ? y : follow_refuse(t, "a norm of another tensor's mean square");
+    }
+    if (a->form == FORM_NORMED && b->form == FORM_PARAMETER)
+        return norm(t, a, b);
+    if ((is_data(a) || a->form == FORM_TURNED) && b->form == FORM_CONSTANT && b->value >= 0)
+        return angle(t, a, b);
+    if (is_data(a) && is_data(b) && follow_is_silu(t, a)) {
+        return combine(t, OP_swiglu, a->of, b);
+    }
+    return NULL;
+}
+
+static const struct followed *divide(struct follow *t, const struct followed *a,
+                                     const struct followed *b) {
+    double number;
+    if (a->form != FORM_SCORES || !follow_scalar(t, b, &number))
+        return follow_refuse(t, "a division that weft has no kind for");
+    struct followed inverse = {.form = FORM_CONSTANT, .value = -1, .number = 1 / number};
+    return multiply(t, a, &inverse);
+}
+
+/* ---- scores ------------------------------------------------------------------------------------------ */
+
+static const struct followed *with_mask(struct follow *t, const struct followed *scores,
+                                        const struct followed *mask, int how) {
+    if (scores->table >= 0 || mask->value < 0)
+        return follow_refuse(t, "scores with two masks");
+    struct followed *y =
+        (struct followed *)follow_reaxed(t, scores, scores->rank, scores->axis);
+    y->table = mask->value;
+    y->mask = how == MASK_SEEN ? MASK_SEEN : MASK_UNSEEN;
+    return y;
+}
+
+/* A mask of each sample stretches what is alike for all. */
+static const struct followed *stretched(struct follow *t, const struct exported_node *n,
+                                        const struct followed *x) {
+    const struct exported_value *to = &t->p->values.p[n->out[0]];
+    struct axis axis[EXPORTED_MAX_RANK];
+    if (!x || x->rank != to->rank)
+        return x;
+    for (int i = 0; i < x->rank; i++)
+        axis[i] = axes_size(&t->axes, &x->axis[i]) == 1 && to->size[i] > 1
+                      ? axis_of(axes_new(&t->axes, to->size[i]))
+                      : x->axis[i];
+    return follow_reaxed(t, x, x->rank, axis);
+}
+
+/* Far enough below all scores that nothing is seen of it. */
+static bool is_far(struct follow *t, const struct followed *x) {
+    double number;
+    return follow_scalar(t, x, &number) && number <= -1e4;
+}
+
+static const struct followed *choose(struct follow *t, const struct exported_node *n,
+                                     const struct point *p) {
+    const struct followed *v[3];
+    for (int i = 0; i < 3; i++)
+        if (!(v[i] = follow_arg(t, n, p->arg[i])))
+            return follow_refuse(t, "its operand is missing");
+    double number;
+    if (p->id == POINT_FILL && v[0]->form == FORM_SCORES && v[1]->form == FORM_CONSTANT &&
+        is_far(t, v[2]))
+        return with_mask(t, v[0], v[1], MASK_UNSEEN);
+    if (p->id == POINT_WHERE && v[1]->form == FORM_POSITIONS &&
+        v[0]->form == FORM_CONSTANT && is_far(t, v[2]))
+        return stretched(t, n, with_mask(t, v[1], v[0], MASK_SEEN));
+    if (p->id == POINT_WHERE && v[1]->form == FORM_SCORES && v[0]->form == FORM_CONSTANT &&
+        is_far(t, v[2]))
+        return with_mask(t, v[1], v[0], MASK_SEEN);
+    if (p->id == POINT_WHERE && v[2]->form == FORM_SCORES && v[0]->form == FORM_CONSTANT &&
+        is_far(t, v[1]))
+        return with_mask(t, v[2], v[0], MASK_UNSEEN);
+    if (p->id == POINT_WHERE && v[0]->form == FORM_UNSEEN && v[2]->form == FORM_SHARES &&
+        v[1]->form == FORM_CONSTANT && fold_is(&t->fold, v[1]->value)) {
+        int64_t at[EXPORTED_MAX_RANK] = {0};
+        number = fold_at(&t->fold, v[1]->value, at);
+        return number == 0 ? v[2] : follow_refuse(t, "shares of attention are replaced");
+    }
+    return follow_refuse(t, "elements are chosen by data");
+}
+
+/* Where scores are minus infinity, in either sense: what reads it is a softmax of rows that may see
+ * nothing. */
+static const struct followed *unseen(struct follow *t, const struct followed *a,
+                                     const struct followed *b) {
+    if (a->form == FORM_UNSEEN)
+        return a;
+    if (a->form != FORM_SCORES || (b && !is_far(t, b)))
+        return NULL;
+    return follow_new(t, FORM_UNSEEN, a);
+}
+
+/* ---- by target ----------------------------------------------------------------------------------------- */
+
+static const struct followed *copy(struct follow *t, const struct exported_node *n,
+                                   const struct followed *x) {
+    double rate = exported_number(t->p, n, "p", 0);
+    if (strcmp(n->target, "aten.dropout.default") != 0 || rate == 0 ||
+        !exported_int(t->p, n, "train", 0))
+        return x;
+    if (x->form == FORM_SHARES) {
+        json_t *note = json_string("what drops out of the shares of attention is left out");
+        bool said = false;
+        for (size_t i = 0; i < json_array_size(t->notes); i++)
+            said |= json_equal(json_array_get(t->notes, i), note);
+        return said ? json_decref(note) : (void)json_array_append_new(t->notes, note), x;
+    }
+    x = follow_whole(t, x);
+    if (!x || !follow_is_plain(t, x))
+        return NULL;
+    int op = follow_op(t, OP_dropout, follow_dims(t, x));
+    follow_operand(t, op, x);
+    follow_attr(t, op, "rate", json_real(rate));
+    return follow_tensor(t, op, x);
+}
+
+static const struct followed *inverse_root(struct follow *t, const struct followed *x) {
+    struct followed *y = follow_new(t, FORM_INVERSE_ROOT, x);
+    y->of = x->of;
+    y->number = x->number;
+    return y;
+}
+
+const struct followed *follow_point(struct follow *t, const struct exported_node *n,
+                                    bool *known) {
+    const struct point *p = point_find(n->target);
+    *known = p;
+    if (!p)
+        return NULL;
+    const struct followed *a = follow_arg(t, n, p->arg[0]),
+                          *b = p->arg[1] ? follow_arg(t, n, p->arg[1]) : NULL, *y = NULL;
+    double number;
+    if (!a || (p->arg[1] && !b))
+        return follow_refuse(t, "its operand is missing");
+    if (p->id == POINT_COPY)
+        return copy(t, n, a);
+    if (p->id == POINT_WHERE || p->id == POINT_FILL)
+        return choose(t, n, p);
+    if (a->form == FORM_MEAN_SQUARE &&
+        (p->id == POINT_RSQRT ||
+         (p->id == POINT_POW && follow_scalar(t, b, &number) && number == -0.5)))
+        return inverse_root(t, a);
+    if ((y = extend(t, n, p)))
+        return y;
+    switch (p->id) {
+    case POINT_ADD:
+        return add(t, n, a->form == FORM_CONSTANT || a->form == FORM_PARAMETER ? b : a,
+                   a->form == FORM_CONSTANT || a->form == FORM_PARAMETER ? a : b);
+    case POINT_MUL:
+        y = multiply(t, a, b);
+        y = y || t->why ? y : multiply(t, b, a);
+        return y ? y : follow_refuse(t, "a product of two tensors");
+    case POINT_DIV: return divide(t, a, b);
+    case POINT_EQ:
+    case POINT_NOT:
+        y = unseen(t, a, b);
+        return y ? y : follow_refuse(t, "data are compared");
+    default: return follow_refuse(t, "a function that weft has no kind for");
+    }
+}

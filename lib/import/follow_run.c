@@ -1,0 +1,206 @@
+/* From node to node of an exported program. */
+#include "import/follow.h"
+
+#include <string.h>
+
+/* ---- inputs ----------------------------------------------------------------------------------- */
+
+static struct axis new_axis(struct follow *t, int64_t size) {
+    struct axis a = {0};
+    return size == 1 ? a : axis_of(axes_new(&t->axes, size));
+}
+
+static struct followed *new_tensor(struct follow *t, int kind,
+                                   const struct exported_value *v) {
+    struct followed like = {.rank = v->rank};
+    struct axis dims = {0};
+    for (int i = 0; i < v->rank; i++) {
+        like.axis[i] = new_axis(t, v->size[i]);
+        if (like.axis[i].n)
+            dims.atom[dims.n++] = like.axis[i].atom[0];
+    }
+    return follow_tensor(t, follow_op(t, kind, dims), &like);
+}
+
+/* Images lie with their channels last. */
+static const struct followed *add_input(struct follow *t, int value) {
+    const struct exported_value *v = &t->p->values.p[value];
+    struct followed *x = new_tensor(t, FOUND_INPUT, v);
+    struct found_op *op = &t->ops.p[x->op];
+    if (v->rank == 4 && !v->integer) {
+        static const int order[] = {0, 2, 3, 1};
+        op->dims.n = 0;
+        for (int i = 0; i < 4; i++)
+            if (x->axis[order[i]].n)
+                op->dims.atom[op->dims.n++] = x->axis[order[i]].atom[0];
+    }
+    op->value = value;
+    return x;
+}
+
+static const struct followed *add_parameter(struct follow *t, int value) {
+    const struct exported_value *v = &t->p->values.p[value];
+    int known = v->tie >= 0 ? t->param_of[v->tie] : -1;
+    if (known < 0) {
+        struct followed_param p = {.value = value, .rank = v->rank};
+        for (int i = 0; i < v->rank; i++)
+            p.axis[i] = new_axis(t, v->size[i]);
+        p.rows = v->rank ? v->size[0] : 1;
+        known = (int)t->params.n;
+        arr_push(&t->params, p);
+    }
+    t->param_of[value] = known;
+    struct followed *w = follow_new(t, FORM_PARAMETER, NULL);
+    w->param = known;
+    w->rank = v->rank;
+    memcpy(w->axis, t->params.p[known].axis, sizeof w->axis);
+    return w;
+}
+
+static const struct followed *add_constant(struct follow *t, int value) {
+    struct followed *c = follow_new(t, FORM_CONSTANT, NULL);
+    c->value = value;
+    c->rank = t->p->values.p[value].rank;
+    return c;
+}
+
+static void add_given(struct follow *t) {
+    for (int v = 0; v < t->p->values.n; v++) {
+        const struct exported_value *x = &t->p->values.p[v];
+        t->param_of[v] = -1;
+        if (x->role == EXPORTED_INPUT)
+            t->values[v] = add_input(t, v);
+        else if (x->role == EXPORTED_PARAMETER)
+            t->values[v] = add_parameter(t, v);
+        else if (x->role == EXPORTED_BUFFER)
+            t->values[v] = add_constant(t, v);
+    }
+}
+
+/* ---- nodes ------------------------------------------------------------------------------------ */
+
+/* Does the value have the sizes that the program says? Damaged files do not. */
+static bool has_sizes(struct follow *t, const struct followed *x, int value) {
+    const struct exported_value *v = &t->p->values.p[value];
+    if (x->form == FORM_CONSTANT)
+        return true;
+    if (x->rank != v->rank)
+        return false;
+    for (int i = 0; i < x->rank; i++)
+        if (axes_size(&t->axes, &x->axis[i]) != v->size[i])
+            return false;
+    return true;
+}
+
+/* The results are tensors of which nothing is known, so that what follows is seen too. */
+static void refuse_node(struct follow *t, const struct exported_node *n) {
+    struct axis none = {0};
+    int op = follow_op(t, FOUND_REFUSED, none), list[16];
+    const json_t *input;
+    size_t i;
+    bool follows = false;
+    json_array_foreach(n->inputs, i, input) {
+        const char *name = json_string_value(json_object_get(input, "name"));
+        int v = name ? exported_tensor(t->p, n, name) : -1;
+        int count = name ? exported_tensors(t->p, n, name, list, 16) : -1;
+        if (v >= 0)
+            list[0] = v, count = 1;
+        for (int k = 0; k < count; k++) {
+            const struct followed *x = list[k] >= 0 ? t->values[list[k]] : NULL;
+            if (x && x->form == FORM_CONSTANT && x->value >= 0 &&
+                t->p->values.p[x->value].role == EXPORTED_BUFFER &&
+                !fold_is(&t->fold, x->value))
+                t->why = "it reads a buffer whose numbers are not in the archive";
+            for (; x && x->form != FORM_TENSOR; x = x->of)
+                ;
+            follows |= x && t->ops.p[x->op].kind == FOUND_REFUSED;
+            if (x)
+                follow_operand(t, op, x);
+        }
+    }
+    /* What is wrong with the operands of an op that is known may follow from an op that is not. */
+    t->ops.p[op].why = !t->why ? "weft has no op for it" : follows ? NULL : t->why;
+    for (int k = 0; k < n->n_out; k++) {
+        if (!t->p->values.p[n->out[k]].tensor)
+            continue;
+        struct followed *y = new_tensor(t, FOUND_REFUSED, &t->p->values.p[n->out[k]]);
+        struct followed from = {.op = op};
+        t->ops.p[y->op].why = NULL;
+        follow_operand(t, y->op, &from);
+        t->values[n->out[k]] = y;
+    }
+}
+
+/* Checks of what the program was exported with, and sizes. */
+static bool is_guard(const char *target) {
+    static const char *const guards[] = {"aten._assert", "aten.sym_", "_operator",
+                                         "aten._shape_as_tensor", NULL};
+    for (int i = 0; guards[i]; i++)
+        if (!strncmp(target, guards[i], strlen(guards[i])))
+            return true;
+    return false;
+}
+
+static bool is_in_place(const char *target) {
+    const char *dot = strrchr(target, '.');
+    return dot && dot > target + 2 && dot[-1] == '_' && dot[-2] != '_';
+}
+
+static bool constant_node(struct follow *t, const struct exported_node *n) {
+    if (!fold_node(&t->fold, t->node))
+        return false;
+    for (int k = 0; k < n->n_out; k++)
+        t->values[n->out[k]] = add_constant(t, n->out[k]);
+    return true;
+}
+
+static void follow_node(struct follow *t, const struct exported_node *n) {
+    static const struct followed *(*const rules[])(struct follow *,
+                                                   const struct exported_node *, bool *) = {
+        follow_view, follow_point, follow_product, follow_layer};
+    t->why = NULL;
+    if (constant_node(t, n) || !n->n_out || is_guard(n->target))
+        return;
+    const struct followed *y = NULL;
+    bool known = false;
+    for (int i = 0; i < 4 && !known; i++)
+        y = rules[i](t, n, &known);
+    for (int k = 0; k < n->n_out && y; k++) {
+        const struct followed *x = k ? t->values[n->out[k]] : y;
+        if (x && !has_sizes(t, x, n->out[k]))
+            y = follow_refuse(t, "its result has other sizes than the file says");
+    }
+    if (!y) {
+        refuse_node(t, n);
+        return;
+    }
+    t->values[n->out[0]] = y;
+    int self = exported_tensor(t->p, n, "self");
+    if (self >= 0 && is_in_place(n->target))
+        t->values[self] = y;
+}
+
+void follow_release(struct follow *t) {
+    for (int64_t i = 0; i < t->ops.n; i++)
+        json_decref(t->ops.p[i].attrs);
+    arr_release(&t->ops);
+    arr_release(&t->params);
+    axes_release(&t->axes);
+    fold_release(&t->fold);
+    json_decref(t->notes);
+    arena_release(&t->arena);
+}
+
+void follow_run(struct follow *t) {
+    size_t n = (size_t)t->p->values.n + 1;
+    t->fold.p = t->p;
+    t->values = arena_array(&t->arena, n, sizeof *t->values);
+    t->param_of = arena_array(&t->arena, n, sizeof *t->param_of);
+    t->notes = json_array();
+    t->loss = -1;
+    t->node = -1;
+    add_given(t);
+    for (t->node = 0; t->node < t->p->n_nodes; t->node++)
+        follow_node(t, &t->p->nodes[t->node]);
+    t->node = -1;
+}

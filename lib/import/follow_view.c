@@ -1,0 +1,280 @@
+/* Views: the same elements under other axes. */
+#include "import/follow.h"
+
+#include <string.h>
+
+enum { PARTS_MOST = 64 };
+
+static int arg_axis(struct follow *t, const struct exported_node *n, const char *name,
+                    int rank, int missing) {
+    int64_t d = exported_int(t->p, n, name, missing);
+    return d >= -rank && d < rank ? (int)(d < 0 ? d + rank : d) : -1;
+}
+
+/* ---- sizes: view, reshape ---------------------------------------------------------------------- */
+
+/* Deals the atoms of all axes, in their order, out to axes of these sizes. */
+static const struct followed *resize(struct follow *t, const struct followed *x, int rank,
+                                     const int64_t *size) {
+    struct axis all = {0}, axis[EXPORTED_MAX_RANK] = {{0}};
+    for (int i = 0; i < x->rank; i++) {
+        struct axis a = x->axis[i];
+        if (axes_settle(&t->axes, &a) < 0 || all.n + a.n > AXIS_MOST)
+            return follow_refuse(t, "a tensor of too many dims");
+        for (int k = 0; k < a.n; k++)
+            all.atom[all.n++] = a.atom[k];
+    }
+    for (int i = 0; i < rank; i++) {
+        int n = size[i] > 0 ? axes_split(&t->axes, &all, size[i]) : -1;
+        if (n < 0)
+            return follow_refuse(t, "its sizes cut across those of its operand");
+        axis[i].n = n;
+        memcpy(axis[i].atom, all.atom, sizeof *all.atom * (size_t)n);
+        all.n -= n;
+        memmove(all.atom, all.atom + n, sizeof *all.atom * (size_t)all.n);
+    }
+    /* What is left has size 1. */
+    for (int k = 0; k < all.n; k++) {
+        struct axis *last = &axis[rank ? rank - 1 : 0];
+        if (t->axes.atoms.p[all.atom[k]].size != 1 || !rank || last->n == AXIS_MOST)
+            return follow_refuse(t, "its sizes are not those of its operand");
+        last->atom[last->n++] = all.atom[k];
+    }
+    return follow_reaxed(t, x, rank, axis);
+}
+
+static bool is_resize(const char *target) {
+    static const char *const targets[] = {
+        "aten.view.default",         "aten.reshape.default",
+        "aten._unsafe_view.default", "aten.squeeze.default",
+        "aten.squeeze.dim",          "aten.squeeze.dims",
+        "aten.flatten.using_ints",   "aten.unflatten.int",
+        "aten.unsqueeze.default",    NULL};
+    for (int i = 0; targets[i]; i++)
+        if (!strcmp(targets[i], target))
+            return true;
+    return false;
+}
+
+/* ---- orders and stretches ------------------------------------------------------------------------ */
+
+static const struct followed *turn(struct follow *t, const struct exported_node *n,
+                                   const struct followed *x) {
+    struct axis axis[EXPORTED_MAX_RANK];
+    int64_t order[EXPORTED_MAX_RANK];
+    if (!strcmp(n->target, "aten.permute.default")) {
+        if (exported_ints(t->p, n, "dims", order, EXPORTED_MAX_RANK) != x->rank)
+            return follow_refuse(t, "the order of its axes is not known");
+    } else {
+        bool two = !strcmp(n->target, "aten.t.default");
+        int a = two ? 0 : arg_axis(t, n, "dim0", x->rank, 0);
+        int b = two ? x->rank - 1 : arg_axis(t, n, "dim1", x->rank, 0);
+        for (int i = 0; i < x->rank; i++)
+            order[i] = i == a ? b : i == b ? a : i;
+    }
+    unsigned seen = 0;
+    for (int i = 0; i < x->rank; i++) {
+        int64_t d = order[i] < 0 ? order[i] + x->rank : order[i];
+        if (d < 0 || d >= x->rank || seen >> d & 1)
+            return follow_refuse(t, "the order of its axes is none");
+        seen |= 1u << d;
+        axis[i] = x->axis[d];
+    }
+    return follow_reaxed(t, x, x->rank, axis);
+}
+
+/* What is repeated has an atom that the tensor lacks. */
+static const struct followed *stretch(struct follow *t, const struct exported_node *n,
+                                      const struct followed *x) {
+    const struct exported_value *to = &t->p->values.p[n->out[0]];
+    struct axis axis[EXPORTED_MAX_RANK];
+    int more = to->rank - x->rank;
+    if (more < 0)
+        return follow_refuse(t, "it has fewer axes than its operand");
+    for (int i = 0; i < to->rank; i++) {
+        axis[i] = i < more ? (struct axis){0} : x->axis[i - more];
+        if (axes_size(&t->axes, &axis[i]) == 1 && to->size[i] > 1)
+            axis[i] = axis_of(axes_new(&t->axes, to->size[i]));
+    }
+    return follow_reaxed(t, x, to->rank, axis);
+}
+
+/* ---- parts ----------------------------------------------------------------------------------------- */
+
+/* Elements from `from` on: all, the first rows of a parameter, or one of equal parts. Halves of the
+ * last axis may be those of rotary positions, and wait. */
+static const struct followed *cut(struct follow *t, const struct followed *x, int d,
+                                  int64_t from, int64_t size) {
+    int64_t all = axes_size(&t->axes, &x->axis[d]);
+    if (from == 0 && size == all)
+        return x;
+    if (size == 0 && from == all)
+        return follow_new(t, FORM_CONSTANT,
+                          NULL); /* of no elements: joined, it adds nothing */
+    if (size < 1 || from < 0 || from > all - size)
+        return follow_refuse(t, "a part of nothing");
+    if (x->form == FORM_PARAMETER && d == 0 && from == 0) {
+        struct axis axis[EXPORTED_MAX_RANK];
+        memcpy(axis, x->axis, sizeof axis);
+        struct followed_param *p = &t->params.p[x->param];
+        if (p->rows != all && p->rows != size)
+            return follow_refuse(t, "rows of a parameter whose other rows are used too");
+        if (p->rows == all)
+            p->axis[0] = axis_of(axes_new(&t->axes, size));
+        p->rows = size;
+        axis[0] = p->axis[0];
+        return follow_reaxed(t, x, x->rank, axis);
+    }
+    if (d == x->rank - 1 && size * 2 == all) {
+        struct followed *y = follow_new(t, FORM_HALF, x);
+        y->axis[d] = axis_of(axes_new(&t->axes, size));
+        y->of = x;
+        y->half = from > 0;
+        return y;
+    }
+    if (all % size || from % size)
+        return follow_refuse(t, "a part that is none of equal ones");
+    return follow_take(t, x, d, all / size, from / size);
+}
+
+static const struct followed *slice(struct follow *t, const struct exported_node *n,
+                                    const struct followed *x) {
+    int d = arg_axis(t, n, "dim", x->rank, 0);
+    if (d < 0 || exported_int(t->p, n, "step", 1) != 1)
+        return follow_refuse(t, "a slice with a step");
+    int64_t all = axes_size(&t->axes, &x->axis[d]);
+    int64_t from = exported_int(t->p, n, "start", 0),
+            to = exported_int(t->p, n, "end", INT64_MAX);
+    from = from < 0 ? from + all : from;
+    to = to < 0 ? to + all : to > all ? all : to;
+    return cut(t, x, d, from, to - from);
+}
+
+static const struct followed *select_one(struct follow *t, const struct exported_node *n,
+                                         const struct followed *x) {
+    int d = arg_axis(t, n, "dim", x->rank, 0);
+    if (d < 0)
+        return follow_refuse(t, "an axis that its operand lacks");
+    int64_t all = axes_size(&t->axes, &x->axis[d]), i = exported_int(t->p, n, "index", 0);
+    const struct followed *y =
+        all == 1 ? x : follow_take(t, x, d, all, i < 0 ? i + all : i);
+    if (!y)
+        return NULL;
+    struct axis axis[EXPORTED_MAX_RANK];
+    for (int k = 0; k < y->rank - 1; k++)
+        axis[k] = y->axis[k < d ? k : k + 1];
+    return follow_reaxed(t, y, y->rank - 1, axis);
+}
+
+/* Several results, whose sizes the file says. */
+static const struct followed *split(struct follow *t, const struct exported_node *n,
+                                    const struct followed *x) {
+    bool one = !strcmp(n->target, "aten.unbind.int");
+    int d = arg_axis(t, n, "dim", x->rank, 0);
+    int64_t from = 0;
+    if (d < 0 || n->n_out > PARTS_MOST)
+        return follow_refuse(t, "it makes too many parts");
+    for (int i = 0; i < n->n_out; i++) {
+        const struct exported_value *v = &t->p->values.p[n->out[i]];
+        int64_t size = one ? 1 : d < v->rank ? v->size[d] : 0;
+        const struct followed *y = one && n->n_out > 1 ? follow_take(t, x, d, n->n_out, i)
+                                                       : cut(t, x, d, from, size);
+        if (!y)
+            return NULL;
+        if (one) {
+            struct axis axis[EXPORTED_MAX_RANK];
+            for (int k = 0; k < y->rank - 1; k++)
+                axis[k] = y->axis[k < d ? k : k + 1];
+            y = follow_reaxed(t, y, y->rank - 1, axis);
+        }
+        t->values[n->out[i]] = y;
+        from += size;
+    }
+    return t->values[n->out[0]];
+}
+
+/* [-x2, x1] of the halves x1 and x2. */
+static const struct followed *join(struct follow *t, const struct exported_node *n) {
+    int list[2], count = exported_tensors(t->p, n, "tensors", list, 2);
+    const struct exported_value *second =
+        count == 2 && list[1] >= 0 ? &t->p->values.p[list[1]] : NULL;
+    if (second && second->rank && second->size[second->rank - 1] == 0)
+        return t->values[list[0]];
+    const struct followed *a = count == 2 ? t->values[list[0]] : NULL,
+                          *b = count == 2 ? t->values[list[1]] : NULL;
+    if (a && b && a->form == FORM_POINT && b->form == FORM_HALF && b->half == 0 &&
+        a->of->form == FORM_HALF && a->of->half == 1 && a->of->of == b->of &&
+        follow_is_negative(t, a)) {
+        struct followed *y = follow_new(t, FORM_TURNED, b->of);
+        y->of = b->of;
+        return y;
+    }
+    return NULL;
+}
+
+/* What is still a tensor, or waits for one, under any axes. */
+static const struct followed *before(struct follow *t, const struct followed *x) {
+    if (!x)
+        return follow_refuse(t, "its operand is missing");
+    switch (x->form) {
+    case FORM_TENSOR:
+    case FORM_PARAMETER:
+    case FORM_SCORES:
+    case FORM_SHARES:
+    case FORM_UNSEEN:
+    case FORM_POSITIONS: return x;
+    case FORM_HALF: return follow_half(t, x);
+    case FORM_CONSTANT: return follow_refuse(t, "its numbers are not known");
+    default:
+        return x->form == FORM_POINT && x->of->form == FORM_TENSOR ? x : follow_whole(t, x);
+    }
+}
+
+/* Scores keep their last two axes. */
+static const struct followed *after(struct follow *t, const struct followed *x,
+                                    const struct followed *y) {
+    bool scores =
+        x->form == FORM_SCORES || x->form == FORM_SHARES || x->form == FORM_UNSEEN;
+    for (int i = 1; y && scores && i <= 2; i++)
+        if (y->rank < 3 ||
+            !axes_same(&t->axes, &x->axis[x->rank - i], &y->axis[y->rank - i]))
+            return follow_refuse(t, "scores of attention are turned or cut");
+    return y;
+}
+
+const struct followed *follow_view(struct follow *t, const struct exported_node *n,
+                                   bool *known) {
+    static const struct {
+        const char *target;
+        const struct followed *(*rule)(struct follow *, const struct exported_node *,
+                                       const struct followed *);
+    } rules[] = {
+        {"aten.permute.default", turn},
+        {"aten.transpose.int", turn},
+        {"aten.t.default", turn},
+        {"aten.expand.default", stretch},
+        {"aten.expand_as.default", stretch},
+        {"aten.slice.Tensor", slice},
+        {"aten.select.int", select_one},
+        {"aten.split.Tensor", split},
+        {"aten.chunk.default", split},
+        {"aten.split_with_sizes.default", split},
+        {"aten.unbind.int", split},
+    };
+    const struct followed *x;
+    const struct exported_value *to = &t->p->values.p[n->out[0]];
+    *known = true;
+    if (!strcmp(n->target, "aten.cat.default"))
+        return join(t, n);
+    if (is_resize(n->target)) {
+        x = before(t, follow_arg(t, n, "self"));
+        return x ? after(t, x, resize(t, x, to->rank, to->size)) : NULL;
+    }
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (!strcmp(rules[i].target, n->target)) {
+            x = before(t, follow_arg(t, n, "self"));
+            return x ? after(t, x, rules[i].rule(t, n, x)) : NULL;
+        }
+    *known = false;
+    return NULL;
+}

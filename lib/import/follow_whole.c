@@ -1,0 +1,255 @@
+/* A value as the result of an op: functions are recognised, parts of a product become products of
+ * their own. */
+#include "import/follow.h"
+
+#include <math.h>
+#include <string.h>
+
+static void drop(struct axis *a, int atom) {
+    int n = 0;
+    for (int i = 0; i < a->n; i++)
+        if (a->atom[i] != atom)
+            a->atom[n++] = a->atom[i];
+    a->n = n;
+}
+
+static bool holds(const struct axis *a, int atom) {
+    for (int i = 0; i < a->n; i++)
+        if (a->atom[i] == atom)
+            return true;
+    return false;
+}
+
+/* The op that computes this part of another's result, if there is one by now. */
+static int known_part(struct follow *t, int whole, int atom, int index) {
+    for (int k = t->ops.p[whole].next_part; k >= 0; k = t->ops.p[k].next_part) {
+        const struct found_param *p = &t->ops.p[k].param[0];
+        if (axes_class(&t->axes, p->part) == atom && p->index == index)
+            return k;
+    }
+    return -1;
+}
+
+/* A product whose weight has `atom` among what it adds, for one index of it. */
+static int part_op(struct follow *t, int whole, int atom, int index) {
+    struct found_op op = t->ops.p[whole];
+    axes_settle(&t->axes, &op.dims);
+    drop(&op.dims, atom);
+    op.attrs = json_incref(op.attrs);
+    for (int i = 0; i < op.n_param; i++) {
+        struct found_param *p = &op.param[i];
+        axes_settle(&t->axes, &p->dims);
+        drop(&p->dims, atom);
+        p->part = atom;
+        p->index = index;
+    }
+    op.part_of = whole;
+    int number = (int)t->ops.n;
+    t->ops.p[whole].next_part = number;
+    arr_push(&t->ops, op);
+    return number;
+}
+
+static int take_part(struct follow *t, int whole, int atom, int index) {
+    const struct found_op *op = &t->ops.p[whole];
+    struct axis w = op->n_param ? op->param[0].dims : (struct axis){0}, y = op->dims;
+    axes_settle(&t->axes, &w);
+    axes_settle(&t->axes, &y);
+    atom = axes_class(&t->axes, atom);
+    if (op->kind != OP_einsum || op->param[0].part >= 0 || !holds(&w, atom) ||
+        !holds(&y, atom)) {
+        follow_refuse(t, "a part of what is no product with a weight");
+        return -1;
+    }
+    int known = known_part(t, whole, atom, index);
+    return known >= 0 ? known : part_op(t, whole, atom, index);
+}
+
+static const struct followed *without_parts(struct follow *t, const struct followed *x) {
+    struct followed *y = follow_tensor(t, x->op, x);
+    for (int i = 0; i < x->parts; i++)
+        if ((y->op = take_part(t, y->op, x->part[i], x->index[i])) < 0)
+            return NULL;
+    return y;
+}
+
+/* One index of the outermost atom of an axis that is left with the rest of it. */
+const struct followed *follow_take(struct follow *t, const struct followed *x, int d,
+                                   int64_t parts, int64_t index) {
+    struct axis a = x->axis[d];
+    if (x->form != FORM_TENSOR || x->parts == 2)
+        return follow_refuse(t, "a part of what is no tensor of a product");
+    if (axes_split(&t->axes, &a, parts) != 1)
+        return follow_refuse(t, "a part that is cut across its dims");
+    struct axis axis[EXPORTED_MAX_RANK];
+    memcpy(axis, x->axis, sizeof axis);
+    axis[d].n = a.n - 1;
+    memcpy(axis[d].atom, a.atom + 1, sizeof *a.atom * (size_t)axis[d].n);
+    struct followed *y = (struct followed *)follow_reaxed(t, x, x->rank, axis);
+    y->part[y->parts] = a.atom[0];
+    y->index[y->parts++] = (int)index;
+    return y;
+}
+
+const struct followed *follow_half(struct follow *t, const struct followed *x) {
+    return follow_take(t, x->of, x->rank - 1, 2, x->half);
+}
+
+static const struct followed *tensor_of(struct follow *t, const struct followed *x) {
+    if (x->form == FORM_HALF)
+        x = follow_half(t, x);
+    return !x || x->form != FORM_TENSOR
+               ? follow_refuse(t, "a function of what is no tensor")
+           : x->parts ? without_parts(t, x)
+                      : x;
+}
+
+/* ---- functions of one tensor ---------------------------------------------------------------------- */
+
+static enum point_id point_of(const struct exported_node *n) {
+    const struct point *p = point_find(n->target);
+    const char *how = json_string_value(exported_arg(n, "approximate"));
+    return p->id == POINT_GELU && how && !strcmp(how, "tanh") ? POINT_GELU_TANH : p->id;
+}
+
+static double evaluate(struct follow *t, const struct followed *f,
+                       const struct followed *root, double x) {
+    double v[3] = {0};
+    if (f == root || f->form != FORM_POINT)
+        return x;
+    const struct exported_node *n = &t->p->nodes[t->p->values.p[f->value].node];
+    const struct point *p = point_find(n->target);
+    for (int i = 0; i < 3 && p->arg[i]; i++) {
+        int value = exported_tensor(t->p, n, p->arg[i]);
+        const struct followed *a = value >= 0 ? t->values[value] : NULL;
+        if (!a)
+            v[i] = exported_number(t->p, n, p->arg[i], (double)NAN);
+        else if (!follow_scalar(t, a, &v[i]))
+            v[i] = evaluate(t, a, root, x);
+    }
+    return point_apply(point_of(n), v);
+}
+
+static const double samples[] = {-4.1, -2.3, -1.1, -0.4, -0.05, 0.07, 0.5, 0.9, 1.7, 3.3};
+enum { SAMPLES = sizeof samples / sizeof *samples };
+
+static bool is_function(struct follow *t, const struct followed *f,
+                        double (*want)(double x, double c), double c) {
+    for (int i = 0; i < SAMPLES; i++) {
+        double w = want(samples[i], c), got = evaluate(t, f, f->root, samples[i]);
+        if (!(fabs(got - w) <= 1e-6 * (1 + fabs(w))))
+            return false;
+    }
+    return true;
+}
+
+static double square(double x, double c) {
+    (void)c;
+    return x * x;
+}
+static double times(double x, double c) {
+    return c * x;
+}
+static double named(double x, double id) {
+    return point_apply((enum point_id)id, (const double[]){x, 0, 0});
+}
+
+double follow_factor(struct follow *t, const struct followed *x) {
+    if (x->form != FORM_POINT)
+        return (double)NAN;
+    double c = evaluate(t, x, x->root, 1);
+    return is_function(t, x, times, c) ? c : (double)NAN;
+}
+
+bool follow_is_square(struct follow *t, const struct followed *x) {
+    return x->form == FORM_POINT && is_function(t, x, square, 0);
+}
+
+bool follow_is_negative(struct follow *t, const struct followed *x) {
+    return fabs(follow_factor(t, x) + 1) < 1e-12;
+}
+
+bool follow_is_silu(struct follow *t, const struct followed *x) {
+    return x->form == FORM_POINT && is_function(t, x, named, POINT_SILU);
+}
+
+/* c x: over the root of a whole number, or nothing. */
+static int scale_op(struct follow *t, double c, struct axis dims) {
+    double fan = 1 / (c * c);
+    if (!(c > 0) || fan < 0.5 || fan > 0x1p52 || fabs(fan - round(fan)) > 1e-5 * fan) {
+        follow_refuse(t, "times a number that is not 1 over the root of a whole one");
+        return -1;
+    }
+    int op = follow_op(t, OP_scale, dims);
+    follow_attr(t, op, "fan", json_integer((json_int_t)llround(fan)));
+    return op;
+}
+
+static int function_op(struct follow *t, const struct followed *x, struct axis dims) {
+    static const struct {
+        enum point_id point;
+        enum kind_id kind;
+    } kinds[] = {{POINT_GELU_TANH, OP_gelu},
+                 {POINT_RELU, OP_relu},
+                 {POINT_SILU, OP_silu},
+                 {POINT_TANH, OP_tanh}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (is_function(t, x, named, kinds[i].point))
+            return follow_op(t, (int)kinds[i].kind, dims);
+    double c = follow_factor(t, x);
+    if (!isnan(c))
+        return scale_op(t, c, dims);
+    follow_refuse(t, is_function(t, x, named, POINT_GELU)
+                         ? "the exact GELU: weft has the tanh form alone"
+                         : "a function that weft has no kind for");
+    return -1;
+}
+
+static const struct followed *recognise(struct follow *t, const struct followed *x) {
+    const struct followed *of = tensor_of(t, x->of);
+    if (!of || !follow_is_plain(t, of))
+        return follow_refuse(t, "a function of what was stretched");
+    if (is_function(t, x, times, 1))
+        return of;
+    int op = function_op(t, x, follow_dims(t, of));
+    if (op < 0)
+        return NULL;
+    follow_operand(t, op, of);
+    return follow_tensor(t, op, x);
+}
+
+/* ---- any value ---------------------------------------------------------------------------- */
+
+static const struct followed *make_whole(struct follow *t, const struct followed *x) {
+    switch (x->form) {
+    case FORM_TENSOR:
+    case FORM_HALF: return tensor_of(t, x);
+    case FORM_POINT: return recognise(t, x);
+    case FORM_CONSTANT:
+        return follow_refuse(t, "numbers that the program holds are used as a tensor");
+    case FORM_PARAMETER: return follow_refuse(t, "a parameter is used as a tensor");
+    case FORM_MEAN_SQUARE:
+    case FORM_INVERSE_ROOT:
+        return follow_refuse(t, "a mean over the last dim, outside of a norm");
+    case FORM_NORMED: return follow_refuse(t, "a norm without a weight");
+    case FORM_TURNED:
+    case FORM_ANGLED:
+        return follow_refuse(t, "a product with a table, or halves exchanged, outside of "
+                                "rotary positions");
+    case FORM_SCORES:
+        return follow_refuse(t, "a product of two tensors, outside of attention");
+    case FORM_SHARES:
+    case FORM_POSITIONS:
+    case FORM_UNSEEN:
+        return follow_refuse(t, "a softmax, or positions, outside of attention");
+    }
+    return NULL;
+}
+
+const struct followed *follow_whole(struct follow *t, const struct followed *x) {
+    if (x->whole)
+        return x->whole;
+    const struct followed *y = make_whole(t, x);
+    ((struct followed *)x)->whole = y;
+    return y;
+}

@@ -1,0 +1,22 @@
+/* import.h - programs that torch.export wrote as models.
+ *
+ * An archive (.pt2) is read (exported.h), its constants are folded (fold.h), and its nodes are followed
+ * to ops over named dims (follow.h); blocks that repeat are found by their modules (build.h). What weft
+ * has no op for is refused by target, count and module. Nothing of the file is executed.
+ *
+ *     json_t *notes, *doc = import_exported("gpt.pt2", &notes, &err);
+ *     struct model *m = doc ? model_from_json(doc, NULL, NULL, &err) : NULL;
+ */
+#ifndef WEFT_IMPORT_H
+#define WEFT_IMPORT_H
+
+#include "common/json.h"
+
+/* The weft-model(5) document of an archive; a new reference, NULL on failure. *notes gets an array of
+ * strings for people (a new reference, on failure NULL): what is not as it was in the program. */
+json_t *import_exported(const char *path, json_t **notes, struct err *err);
+/* The same of an archive in memory, or of the JSON of a program alone; the model has this name. */
+json_t *import_exported_bytes(const void *bytes, int64_t size, const char *name,
+                              json_t **notes, struct err *err);
+
+#endif

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""What weft-sample writes is what Hugging Face's transformers generates, token for token.
+
+    PYTHON=... ; $PYTHON scripts/compare-generate.py [--bin BUILD/bin] [--prompts N] [CASE...]
+
+Needs PyTorch, transformers and numpy; neither is needed for anything else, and nothing is
+downloaded: the models have random weights. Each case makes a small model with transformers, of a
+configuration of scripts/compare-transformers.py, and saves it. weft-sample reads the folder and
+writes greedily behind some prompts of different lengths, all at once; transformers' generate does
+the same one prompt after the other. Sequences go up to the model's last position.
+
+Prints per case how many tokens are equal. Ends with status 1 if one is not.
+"""
+import argparse
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+import numpy as np
+import torch
+import transformers
+
+spec = importlib.util.spec_from_file_location(
+    "compare", os.path.join(os.path.dirname(os.path.abspath(__file__)), "compare-transformers.py"))
+cases = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(cases)
+
+
+def generate(model, prompt, new):
+    """The tokens behind the prompt, greedily; of an encoder's model those behind its first."""
+    ids = torch.tensor([prompt])
+    given = 1 if model.config.is_encoder_decoder else len(prompt)
+    # transformers 5.24 makes its cache for as many decoder layers as the encoder has.
+    caches = not model.config.is_encoder_decoder
+    out = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False,
+                         max_new_tokens=new, pad_token_id=0, use_cache=caches)
+    return out[0, given:].tolist()
+
+
+def sample(bin, folder, prompts, new, stop):
+    command = [f"{bin}/weft-sample", "-q", "--ids", "--temperature", "0", "-n", str(new)]
+    command += ["--stop", str(stop)] if stop is not None else []
+    done = subprocess.run(command + [folder], capture_output=True, text=True,
+                          input="".join(" ".join(map(str, p)) + "\n" for p in prompts))
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}\n{done.stderr}")
+    return [[int(t) for t in line.split()] for line in done.stdout.splitlines()]
+
+
+def compare(name, case, bin, folder, n):
+    sizes, rng = case["sizes"], np.random.default_rng(5)
+    torch.manual_seed(2)
+    model = case["make"](sizes).eval()
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.3 if p.dim() > 1 else 0.6)
+    encodes = model.config.is_encoder_decoder
+    stop = model.config.eos_token_id if encodes else None
+    model.generation_config.eos_token_id = stop
+    if encodes:
+        model.generation_config.decoder_start_token_id = 0
+    model.save_pretrained(folder)
+    longest = sizes["seq"] if encodes else sizes["seq"] * 3 // 4
+    prompts = [rng.integers(2, sizes["vocab"], rng.integers(1, longest + 1)).tolist()
+               for _ in range(n)]
+    new = sizes["target_seq"] if encodes else sizes["seq"] - max(map(len, prompts))
+    ours = sample(bin, folder, prompts, new, stop)
+    wrong = total = kinds = 0
+    for prompt, mine in zip(prompts, ours):
+        theirs = generate(model, prompt, new)
+        if stop is not None and stop in theirs:
+            theirs = theirs[:theirs.index(stop)]
+        total += len(theirs)
+        kinds += len(set(theirs))
+        wrong += mine != theirs
+        if mine != theirs:
+            print(f"{name}: behind {prompt}: {mine}, transformers {theirs}")
+    wrong += len(ours) != len(prompts)
+    print(f"{name}: {total} tokens behind {n} prompts, {kinds} kinds: "
+          f"{'equal' if not wrong else 'DIFFERENT'}")
+    return not wrong
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default="bin")
+    parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("cases", nargs="*", metavar="CASE", default=list(cases.CASES))
+    args = parser.parse_args()
+    unknown = [name for name in args.cases if name not in cases.CASES]
+    if unknown:
+        parser.error(f"no case {unknown[0]} (there are: {' '.join(cases.CASES)})")
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    good = True
+    for name in args.cases:
+        with tempfile.TemporaryDirectory() as folder:
+            good &= compare(name, cases.CASES[name], args.bin, folder, args.prompts)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,213 @@
+/* Programs of torch.export as models: GPT-2 and Llama of transformers are the shipped families, and what
+ * has no op is refused by target, count and module. tests/import holds what PyTorch wrote
+ * (scripts/compare-pt2.py). */
+#include "model.h"
+
+#include "import/import.h"
+#include "message.h"
+#include "model/weights.h"
+
+#include <math.h>
+
+static struct model *import_model(const char *path, struct err *err) {
+    json_t *notes = NULL, *doc = import_exported(path, &notes, err);
+    struct model *m = doc ? model_from_json(doc, NULL, NULL, err) : NULL;
+    json_decref(notes);
+    json_decref(doc);
+    return m;
+}
+
+static int64_t count(const struct model *m) {
+    int64_t n = 0;
+    for (int p = 0; p < m->n_params; p++) {
+        struct extents x = model_extents(m, &m->params[p].shape, 1);
+        n += extents_count(&x);
+    }
+    return n;
+}
+
+/* How many ops of each kind. */
+static void count_kinds(const struct model *m, int n[KIND_COUNT]) {
+    memset(n, 0, sizeof *n * KIND_COUNT);
+    for (int i = 0; i < m->n_ops; i++)
+        n[m->ops[i].kind]++;
+}
+
+static void same_as(const char *path, const char *family, const char *set) {
+    struct err err = {0};
+    struct model *m = import_model(path, &err),
+                 *want = m ? model_load(family, set, &err) : NULL;
+    if (!ok(m && want, "%s is a model: %s", path, err.msg))
+        return;
+    int got[KIND_COUNT], kinds[KIND_COUNT];
+    count_kinds(m, got);
+    count_kinds(want, kinds);
+    ok(!memcmp(got, kinds, sizeof got), "its ops are of the kinds of %s", family);
+    ok(count(m) == count(want), "%lld parameters", (long long)count(m));
+    ok(model_forward_flops(m, 3) == model_forward_flops(want, 3), "%.0f flops",
+       model_forward_flops(m, 3));
+    ok(m->n_blocks == want->n_blocks && m->n_repeats == 1, "%d blocks of one kind",
+       m->n_blocks);
+    struct weights *w = weights_of(m, &err);
+    ok(w && w->n_parts >= m->n_params, "each parameter has its place in files: %s",
+       err.msg);
+    weights_destroy(w);
+    model_destroy(m);
+    model_destroy(want);
+}
+
+static void attributes(void) {
+    struct err err = {0};
+    struct model *m = import_model("tests/import/llama.pt2", &err);
+    int turn = m ? op_find(m, "layer.1.rotary") : -1,
+        attn = m ? op_find(m, "layer.1.attn") : -1;
+    if (!ok(turn >= 0 && attn >= 0, "ops are called after kinds and modules: %s", err.msg))
+        return;
+    ok(m->ops[turn].attr[ATTR_base] == 500000, "the base of rotary positions is %.0f",
+       m->ops[turn].attr[ATTR_base]);
+    ok(m->ops[attn].attr[ATTR_causal] == 1 && m->ops[attn].attr[ATTR_scale] == 0,
+       "attention is causal, its scale the usual one");
+    int norm = op_find(m, "layer.0.input_layernorm");
+    ok(norm >= 0 && fabs(m->ops[norm].attr[ATTR_eps] - 1e-6) < 1e-12, "eps is %g",
+       norm >= 0 ? m->ops[norm].attr[ATTR_eps] : 0);
+    ok(model_dim_find(m, "kv_heads") >= 0 && model_dim_find(m, "ffn") >= 0 &&
+           model_dim_size(m, model_dim_find(m, "kv_heads"), 1) == 2,
+       "dims have names");
+    model_destroy(m);
+}
+
+/* What the layers have in common is one parameter. */
+static void common(void) {
+    struct err err = {0};
+    struct model *m = import_model("tests/import/relative.pt2", &err);
+    int a = m ? op_find(m, "layer.0.attn") : -1, b = m ? op_find(m, "layer.1.attn") : -1;
+    if (!ok(a >= 0 && b >= 0, "attention with relative positions: %s", err.msg))
+        return;
+    ok(m->ops[a].param[0] >= 0 && m->ops[a].param[0] == m->ops[b].param[0] &&
+           m->params[m->ops[a].param[0]].shape.rank == 2,
+       "its layers have them in common");
+    /* 12 in the module; from 9 on the buckets are the same: the fourth begins at 2 sqrt(distance / 2). */
+    ok(m->ops[a].attr[ATTR_distance] == 9 && m->ops[a].attr[ATTR_scale] == 1 &&
+           m->ops[a].attr[ATTR_causal] == 0,
+       "from %.0f positions on all are alike", m->ops[a].attr[ATTR_distance]);
+    struct weights *w = weights_of(m, &err);
+    ok(w && count(m) == 120 * 32 * 2 + 2 * 4 * 32 * 32 + 8 * 2, "%lld parameters: %s",
+       (long long)count(m), err.msg);
+    weights_destroy(w);
+    model_destroy(m);
+}
+
+static void refused(void) {
+    struct err err = {0};
+    ok(!import_model("tests/import/unet.pt2", &err) && err.status == EXIT_INPUT &&
+           message_holds(err.msg,
+                         "aten.max_pool2d.default (1, ...aten.conv_transpose2d.input "
+                         "(1, in up...aten.cat.default (1,"),
+       "refused: %s", err.msg);
+}
+
+/* ---- programs as text ------------------------------------------------------------------------- */
+
+#define META(name, type, ...) "'" name "': {'dtype': " #type ", 'sizes': [" __VA_ARGS__ "]}"
+#define INT(n)                "{'as_int': " #n "}"
+#define TENSOR(name, as)      "{'name': '" name "', 'arg': {'as_tensor': {'name': '" as "'}}}"
+#define NODE(target, in, out)                                                              \
+    "{'target': 'torch.ops.aten." target "', 'inputs': [" in                               \
+    "], 'outputs': [{'as_tensor': {'name': '" out                                          \
+    "'}}], 'metadata': {'nn_module_stack': 'L__self__a,a,A;L__self__a_b,a.b,B'}}"
+#define PROGRAM(major, values, nodes, result)                                              \
+    "{'schema_version': {'major': " #major ", 'minor': 1}, 'graph_module': {'graph': {"    \
+    "'tensor_values': {" values "}, 'nodes': [" nodes                                      \
+    "], 'sym_int_values': {}}, 'signature': {'input_specs': ["                             \
+    "{'user_input': {'arg': {'as_tensor': {'name': 'x'}}}}, "                              \
+    "{'parameter': {'arg': {'name': 'w'}, 'parameter_name': 'a.b.weight'}}], "             \
+    "'output_specs': [{'user_output': {'arg': {'as_tensor': {'name': '" result "'}}}}]}}}"
+#define X  META("x", 7, INT(2) ", " INT(6))
+#define W  META("w", 7, INT(4) ", " INT(6)) ", "
+#define FC NODE("linear.default", TENSOR("input", "x") ", " TENSOR("weight", "w"), "y")
+
+static json_t *of_text(const char *text, struct err *err) {
+    char *s = strdup(text);
+    for (char *q = s; (q = strchr(q, '\''));)
+        *q = '"';
+    json_t *notes = NULL,
+           *doc = import_exported_bytes(s, (int64_t)strlen(s), "text", &notes, err);
+    json_decref(notes);
+    free(s);
+    return doc;
+}
+
+static void smallest(void) {
+    struct err err = {0};
+    json_t *doc =
+        of_text(PROGRAM(8, W X ", " META("y", 7, INT(2) ", " INT(4)), FC, "y"), &err);
+    struct model *m = doc ? model_from_json(doc, NULL, NULL, &err) : NULL;
+    ok(m && m->n_ops == 2 && count(m) == 24 && op_find(m, "b") == 0,
+       "one product and its loss: %s", err.msg);
+    model_destroy(m);
+    json_decref(doc);
+}
+
+static void bad_input(void) {
+    static const struct {
+        const char *text, *want;
+    } cases[] = {
+        {PROGRAM(7, W X ", " META("y", 7, INT(2) ", " INT(4)), FC, "y"),
+         "schema_version.major: ...8...7"},
+        {PROGRAM(
+             8, W X ", " META("y", 7, INT(2) ", " INT(4)),
+             NODE("linear.default", TENSOR("input", "y") ", " TENSOR("weight", "w"), "y"),
+             "y"),
+         "graph.nodes[0]...\"y\""},
+        {PROGRAM(8, W X ", " META("y", 7, INT(2) ", " INT(4)), FC ", " FC, "y"),
+         "graph.nodes[1]...y...two"},
+        {PROGRAM(8,
+                 W META("x", 7, "{'as_expr': {'expr_str': 's0', 'hint': null}}, " INT(6)),
+                 FC, "y"),
+         "tensor_values.x: size 0 is dynamic"},
+        {PROGRAM(8, W META("x", 7, INT(1099511627776) ", " INT(1099511627776)), FC, "y"),
+         "tensor_values.x: ...1099511627776"},
+        {PROGRAM(8, W META("x", 7, INT(-2) ", " INT(6)), FC, "y"),
+         "tensor_values.x: ...-2"},
+        {PROGRAM(8, W X ", " META("y", 7, INT(2) ", " INT(5)), FC, "y"),
+         "aten.linear.default (1, in a.b...sizes"},
+        {PROGRAM(8,
+                 W META("x", 7, INT(2) ", " INT(7)) ", " META("y", 7, INT(2) ", " INT(4)),
+                 FC, "y"),
+         "aten.linear.default (1, in a.b...weight"},
+        {PROGRAM(8,
+                 W META("x", 7, INT(1) ", " INT(6)) ", " META("y", 7, INT(1) ", " INT(4)),
+                 FC, "y"),
+         "x: ...2 samples...1"},
+        {PROGRAM(8, W X ", " META("y", 7, INT(2) ", " INT(4)),
+                 NODE("fft_fft.default", TENSOR("self", "x"), "y"), "y"),
+         "aten.fft_fft.default (1, in a.b"},
+        {PROGRAM(8, W X ", " META("y", 7, INT(2) ", " INT(4)), FC, "z"), "output_specs"},
+        {"{'schema_version': 8}", "schema_version.major"},
+        {"{'schema_version': {'major': 8}}", "input_specs"},
+        {"[", "1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err err = {0};
+        json_t *doc = of_text(cases[i].text, &err);
+        ok(!doc && err.status == EXIT_INPUT && message_holds(err.msg, cases[i].want),
+           "refused: %s", err.msg);
+        json_decref(doc);
+    }
+}
+
+int main(void) {
+    same_as("tests/import/gpt2.pt2", "gpt",
+            "layers=2,hidden=48,heads=4,seq=24,vocab=120,tied=1");
+    same_as("tests/import/llama.pt2", "llama",
+            "layers=2,hidden=48,heads=4,kv_heads=2,ffn=80,seq=24,vocab=120,tied=0");
+    /* Attention that is spelled out; 3 * hidden in the feed-forward part, an untied head. */
+    same_as("tests/import/own-gpt.pt2", "gpt",
+            "layers=2,hidden=48,heads=4,seq=24,vocab=120,tied=0,ffn=144");
+    attributes();
+    common();
+    refused();
+    smallest();
+    bad_input();
+    return done_testing();
+}

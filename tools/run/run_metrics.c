@@ -1,0 +1,55 @@
+/* What is said of a training besides its losses. */
+#include "run.h"
+
+#include "common/progress.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static double count_parameters(const struct model *m) {
+    double n = 0;
+    for (int p = 0; p < m->n_params; p++) {
+        struct extents x = model_extents(m, &m->params[p].shape, 1);
+        n += m->params[p].running ? 0 : (double)extents_count(&x);
+    }
+    return n;
+}
+
+/* Positions of a sample that the model writes or is told the next token of; 0: it reads no tokens. */
+static int64_t tokens_of_sample(const struct model *m) {
+    for (int i = 0; i < m->n_ops; i++) {
+        const int targets = op_targets(&m->ops[i]);
+        if (targets >= 0 && m->tensors[targets].shape.rank > 1)
+            return m->dims[m->tensors[targets].shape.dim[1]].size;
+    }
+    return 0;
+}
+
+void run_say_what(const struct plan *p, const struct data *data, bool gpus) {
+    const struct model *m = p->model;
+    const struct data_info *d = data_info(data);
+    const int64_t tokens = tokens_of_sample(m);
+    char each[64] = "";
+    if (tokens)
+        snprintf(each, sizeof each, " of %lld tokens", (long long)tokens);
+    note("weft-run: %s%s%s, %.4g million parameters, %s; %d rank%s on %s, %d stage%s, %s",
+         m->name, m->preset[0] ? ":" : "", m->preset, 1e-6 * count_parameters(m),
+         plan_dtype_name(p->dtype), p->devices, p->devices == 1 ? "" : "s",
+         gpus ? "GPUs" : "CPUs", p->n_stages, p->n_stages == 1 ? "" : "s",
+         optimizer_name(p->optimizer));
+    note(
+        "weft-run: a step is %lld samples%s; %s: %lld samples to train on, %lld to validate",
+        (long long)p->batch, each, d->format, (long long)d->size[DATA_TRAIN],
+        (long long)d->size[DATA_VALID]);
+}
+
+double run_share_of_peak(const struct plan *p, double seconds) {
+    const double peak = p->cluster ? cluster_flops(p->cluster, p->dtype, 0, p->devices) : 0;
+    return peak > 0 ? 3 * model_forward_flops(p->model, p->batch) / seconds / peak : NAN;
+}
+
+double run_epochs(const struct data *data, int64_t samples) {
+    const int64_t size = data_size(data, DATA_TRAIN);
+    return size > 0 ? (double)samples / (double)size : 0;
+}

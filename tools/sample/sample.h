@@ -1,0 +1,69 @@
+/* sample.h - the parts of weft-sample: whose weights, which prompts, and what comes of them. */
+#ifndef WEFT_SAMPLE_H
+#define WEFT_SAMPLE_H
+
+#include "common/mem.h"
+#include "common/opt.h"
+#include "exec/choose.h"
+#include "exec/decode.h"
+
+struct sample_options {
+    const char *model, *prompt, *prompts, *dtype;
+    char *set;
+    int64_t tokens, stop; /* < 0: not given */
+    struct choice choice;
+    struct opt_seed seed;
+    int64_t threads;
+    bool ids, json;
+};
+
+/* ---- sample_prompts.c --------------------------------------------------------------------- */
+
+struct prompt {
+    char *text; /* as it was given; NULL: as ids */
+    int32_t *ids;
+    int64_t n;
+};
+struct prompts {
+    ARR(struct prompt) all;
+    int64_t longest;
+};
+
+/* Those of --prompt, --prompts or standard input, as ids below the vocabulary. Returns 0 or -1;
+ * prompts_release either way. */
+int prompts_read(struct prompts *p, const struct sample_options *o, int64_t vocab,
+                 struct err *err);
+void prompts_release(struct prompts *p);
+
+/* ---- sample_source.c ---------------------------------------------------------------------- */
+
+/* A model and where its parameters are: a checkpoint, or files of another program. */
+struct sample_source {
+    struct model *model;
+    struct checkpoint *ck;
+    struct weights *weights;
+    struct weight_file *file;
+};
+
+/* Opens PATH and checks that it is of the model. Returns 0 or -1; source_close either way. */
+int source_open(struct sample_source *s, const struct sample_options *o, const char *path,
+                struct err *err);
+void source_close(struct sample_source *s);
+
+/* Tokens that there are. */
+int64_t source_vocab(const struct sample_source *s);
+/* Makes the model's sequences no longer than is wanted, where no parameter depends on it: that of
+ * the tokens, that of an encoder's input (0 = none). Returns 0, or -1 where the model's are too
+ * short. */
+int source_fit(struct sample_source *s, int64_t tokens, int64_t input, struct err *err);
+/* Has the model an encoder? */
+bool source_encodes(const struct sample_source *s);
+int source_load(const struct sample_source *s, struct decoder *d, struct err *err);
+
+/* ---- sample_write.c ----------------------------------------------------------------------- */
+
+/* Writes what the model says behind each prompt. Returns 0 or -1. */
+int sample_write(struct decoder *d, const struct model *m, const struct prompts *p,
+                 const struct sample_options *o, struct err *err);
+
+#endif

@@ -1,0 +1,214 @@
+/* Tokens one after the other, for all prompts side by side: at every position each sequence has
+ * either a token of its prompt or one that was chosen, so a short prompt goes on while a long one
+ * is still read. */
+#include "sample.h"
+
+#include "common/file.h"
+#include "common/json.h"
+#include "common/progress.h"
+#include "common/rng.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct writing {
+    struct decoder *d;
+    const struct prompts *p;
+    const struct sample_options *o;
+    int64_t batch, positions, vocab;
+    bool encodes;
+    int32_t *tokens; /* [batch, positions] */
+    int64_t *known;  /* [batch] of each sequence */
+    int64_t *begun;  /* [batch] of them those that were given */
+    bool *over;      /* [batch] it has all that is wanted, or has stopped */
+    float *logits;   /* [batch, vocab] */
+    struct chooser chooser;
+    bool streams; /* text goes out as it is made */
+};
+
+static void put_text(const struct writing *w, int64_t sequence, int64_t first) {
+    const int32_t *t = w->tokens + sequence * w->positions;
+    for (int64_t i = first; i < w->known[sequence]; i++)
+        putchar(t[i]);
+    fflush(stdout);
+}
+
+/* Chooses what stands at the next position of each sequence that is known no further. */
+static void choose(struct writing *w, int64_t at) {
+    for (int64_t b = 0; b < w->batch; b++) {
+        if (w->over[b] || w->known[b] > at)
+            continue;
+        const double u = rng_uniform(w->o->seed.value, (uint64_t)b, (uint64_t)at);
+        int64_t id = choose_token(&w->chooser, &w->o->choice, w->logits + b * w->vocab, u);
+        if (id == w->o->stop) {
+            w->over[b] = true;
+            continue;
+        }
+        w->tokens[b * w->positions + w->known[b]++] = (int32_t)id;
+        w->over[b] = w->known[b] - w->begun[b] == w->o->tokens;
+        if (w->streams)
+            put_text(w, b, w->known[b] - 1);
+    }
+}
+
+static bool all_over(const struct writing *w) {
+    for (int64_t b = 0; b < w->batch; b++)
+        if (!w->over[b])
+            return false;
+    return true;
+}
+
+static int64_t shortest(const struct writing *w) {
+    int64_t n = w->known[0];
+    for (int64_t b = 1; b < w->batch; b++)
+        n = w->known[b] < n ? w->known[b] : n;
+    return n;
+}
+
+static int write_tokens(struct writing *w, struct err *err) {
+    const double start = now_s();
+    int64_t at = 0, chosen = 0;
+    for (int64_t end = shortest(w); !all_over(w) && !interrupted(); at = end, end++) {
+        if (decoder_run(w->d, w->tokens, at, end, w->logits, err) < 0)
+            return -1;
+        choose(w, end);
+    }
+    for (int64_t b = 0; b < w->batch; b++)
+        chosen += w->known[b] - w->begun[b];
+    note_verbose("weft-sample: %lld tokens in %.2f s, %.1f a second", (long long)chosen,
+                 now_s() - start, (double)chosen / (now_s() - start));
+    return 0;
+}
+
+/* ---- output ------------------------------------------------------------------------------- */
+
+static void print_ids(const struct writing *w, int64_t b) {
+    const int32_t *t = w->tokens + b * w->positions;
+    for (int64_t i = w->begun[b]; i < w->known[b]; i++)
+        printf("%s%d", i > w->begun[b] ? " " : "", t[i]);
+    putchar('\n');
+}
+
+/* Bytes need not be text: those that are not stand as U+FFFD. */
+static json_t *json_text(const int32_t *ids, int64_t n) {
+    char *bytes = mem_alloc((size_t)n + 1), *out = mem_alloc(3 * (size_t)n + 1);
+    size_t used = 0;
+    for (int64_t i = 0; i < n; i++)
+        bytes[i] = (char)ids[i];
+    for (int64_t i = 0; i < n;) {
+        json_t *one = NULL;
+        int64_t k = 1;
+        for (; k <= 4 && i + k <= n && !one; k++)
+            one = json_stringn(bytes + i, (size_t)k);
+        if (one)
+            memcpy(out + used, bytes + i, (size_t)--k);
+        else
+            memcpy(out + used, "\xef\xbf\xbd", 3), k = 1;
+        used += one ? (size_t)k : 3;
+        i += k;
+        json_decref(one);
+    }
+    json_t *text = json_stringn(out, used);
+    free(bytes);
+    free(out);
+    return text;
+}
+
+static void print_json(const struct writing *w, int64_t b) {
+    const int32_t *t = w->tokens + b * w->positions + w->begun[b];
+    const int64_t n = w->known[b] - w->begun[b];
+    json_t *ids = json_array();
+    for (int64_t i = 0; i < n; i++)
+        json_array_append_new(ids, json_integer(t[i]));
+    json_t *line = json_pack("{s:o}", "tokens", ids);
+    const char *prompt = w->p->all.p[b].text;
+    if (prompt) {
+        json_t *given = json_string(prompt);
+        json_object_set_new(line, "prompt", given ? given : json_null());
+        json_object_set_new(line, "text", json_text(t, n));
+    }
+    json_write_line(line, stdout);
+    json_decref(line);
+}
+
+static void print_all(const struct writing *w) {
+    if (w->streams)
+        putchar('\n');
+    for (int64_t b = 0; b < w->batch && !w->streams; b++) {
+        if (w->o->json)
+            print_json(w, b);
+        else if (w->o->ids)
+            print_ids(w, b);
+        else
+            printf("%s", w->p->all.p[b].text), put_text(w, b, w->begun[b]), putchar('\n');
+    }
+}
+
+/* ---- all of it ---------------------------------------------------------------------------- */
+
+static int begin(struct writing *w, const struct model *m, struct err *err) {
+    if (!w->encodes)
+        return decoder_begin(w->d, NULL, NULL, err);
+    const int64_t n = decoder_inputs(w->d);
+    int32_t *input = mem_array((size_t)(w->batch * n), sizeof *input);
+    int32_t *lengths = mem_array((size_t)w->batch, sizeof *lengths);
+    for (int64_t b = 0; b < w->batch; b++) {
+        const struct prompt *p = &w->p->all.p[b];
+        for (int64_t i = 0; i < n; i++)
+            input[b * n + i] = i < p->n ? p->ids[i] : (int32_t)m->data.pad;
+        lengths[b] = (int32_t)p->n;
+    }
+    int rc = decoder_begin(w->d, input, lengths, err);
+    free(input);
+    free(lengths);
+    return rc;
+}
+
+/* What is known at first: the prompts, or the decoder's first token. */
+static void give(struct writing *w, const struct model *m) {
+    for (int64_t b = 0; b < w->batch; b++) {
+        const struct prompt *p = &w->p->all.p[b];
+        int32_t *t = w->tokens + b * w->positions;
+        w->known[b] = w->begun[b] = w->encodes ? 1 : p->n;
+        if (w->encodes)
+            *t = (int32_t)m->data.start;
+        else
+            memcpy(t, p->ids, (size_t)p->n * sizeof *t);
+        w->over[b] = !w->o->tokens;
+    }
+}
+
+int sample_write(struct decoder *d, const struct model *m, const struct prompts *p,
+                 const struct sample_options *o, struct err *err) {
+    const int64_t batch = p->all.n, positions = decoder_positions(d);
+    struct writing w = {.d = d,
+                        .p = p,
+                        .o = o,
+                        .batch = batch,
+                        .positions = positions,
+                        .vocab = decoder_vocab(d),
+                        .encodes = decoder_inputs(d) > 0,
+                        .streams = batch == 1 && !o->ids && !o->json};
+    w.tokens = mem_array((size_t)(batch * positions), sizeof *w.tokens);
+    w.known = mem_array((size_t)batch, sizeof *w.known);
+    w.begun = mem_array((size_t)batch, sizeof *w.begun);
+    w.over = mem_array((size_t)batch, sizeof *w.over);
+    w.logits = mem_array((size_t)(batch * w.vocab), sizeof *w.logits);
+    w.chooser = chooser_create(w.vocab);
+    give(&w, m);
+    if (w.streams)
+        printf("%s", p->all.p[0].text);
+    int rc = begin(&w, m, err);
+    if (rc == 0)
+        rc = write_tokens(&w, err);
+    if (rc == 0)
+        print_all(&w);
+    chooser_release(&w.chooser);
+    free(w.logits);
+    free(w.over);
+    free(w.begun);
+    free(w.known);
+    free(w.tokens);
+    return rc < 0 ? -1 : file_stdout_check(err);
+}
