@@ -65,12 +65,11 @@ static void clear_all(const struct slots *s, T *rows) {
                  clear_empty(s, first, end, (int32_t *)kernel_scratch(thread), rows));
 }
 
-/* y = gate x, or y += gate x. */
-static void add_row(int64_t n, float gate, const T *x, bool add, T *y) {
+/* y = gate x */
+static void scale_row(int64_t n, float gate, const T *x, T *y) {
     for (int64_t j = 0; j < n; j += VL) {
         int64_t lanes = n - j < VL ? n - j : VL;
-        vf old = add ? v_load_n(y + j, lanes) : v_set(0);
-        v_store_n(y + j, lanes, v_fma(v_set(gate), v_load_n(x + j, lanes), old));
+        v_store_n(y + j, lanes, v_fma(v_set(gate), v_load_n(x + j, lanes), v_set(0)));
     }
 }
 
@@ -83,23 +82,27 @@ static float row_product(int64_t n, const T *x, const T *y) {
     return v_sum(sum);
 }
 
-/* Each token's row of y is the sum of its rows of x, times the gates if there are any. */
+/* The sum of token i's rows of x, times the gates if there are any. It is added up in f32 and rounded
+ * once, whatever type the rows have. */
+static void gather_row(const struct slots *s, int64_t i, const T *x, const T *gates, T *y) {
+    const int64_t k = s->n.choices, width = s->n.width;
+    for (int64_t j = 0; j < width; j += VL) {
+        const int64_t lanes = width - j < VL ? width - j : VL;
+        vf sum = v_set(0);
+        for (int64_t c = 0; c < k; c++) {
+            const int64_t row = row_of(s, i, c);
+            const float gate = gates ? get(gates + i * k + c) : 1;
+            if (row >= 0)
+                sum = v_fma(v_set(gate), v_load_n(x + row * width + j, lanes), sum);
+        }
+        v_store_n(y + j, lanes, sum);
+    }
+}
+
 static void gather(const struct slots *s, int64_t lo, int64_t hi, const T *x,
                    const T *gates, T *y) {
-    const int64_t k = s->n.choices, width = s->n.width;
-    for (int64_t i = lo; i < hi; i++) {
-        bool any = false;
-        for (int64_t c = 0; c < k; c++) {
-            int64_t row = row_of(s, i, c);
-            if (row < 0)
-                continue;
-            add_row(width, gates ? get(gates + i * k + c) : 1, x + row * width, any,
-                    y + i * width);
-            any = true;
-        }
-        if (!any)
-            memset(y + i * width, 0, (size_t)width * sizeof *y);
-    }
+    for (int64_t i = lo; i < hi; i++)
+        gather_row(s, i, x, gates, y + i * s->n.width);
 }
 
 CPU_FUNCTION(dispatch) {
@@ -140,7 +143,7 @@ CPU_FUNCTION(combine_bwd) {
             const T *d = dy + i / k * width;
             put(dgates + i, row < 0 ? 0 : row_product(width, x + row * width, d));
             if (row >= 0)
-                add_row(width, get(gates + i), d, false, dx + row * width);
+                scale_row(width, get(gates + i), d, dx + row * width);
         }
     });
     clear_all(&s, dx);
