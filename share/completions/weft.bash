@@ -102,7 +102,7 @@ _weft_files() { # _weft_files CURRENT [SUFFIX...]: files of these kinds, and fol
 # What an option's argument may be, by its name and by what the help calls it.
 _weft_argument() { # _weft_argument TOOL OPTION CURRENT MODEL
     local tool=$1 option=$2 current=$3 model=$4 line long argument last
-    line=$(_weft_options "$tool" | grep -E -m 1 -- " $option( |$)")
+    line=$(_weft_options "$tool" | grep -E -m 1 -- "^ ($option --|-[A-Za-z]* $option( |$))")
     read -r _ long argument _ <<<"$line"
     case "$tool$long" in
     *weft-search--from) _weft_files "$current" .json ;;
@@ -168,7 +168,8 @@ _weft() {
     case "$previous" in
     --*=*) ;;
     -*)
-        if _weft_options "$tool" | grep -qE -- " $previous( --[a-z0-9-]+)? [A-Z]"; then
+        if _weft_options "$tool" |
+            grep -qE -- "^ ($previous --[a-z0-9-]+|-[A-Za-z]* $previous) [A-Z]"; then
             option=$previous
         fi
         ;;

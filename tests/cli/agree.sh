@@ -85,7 +85,7 @@ done
 truncate -s 1000 there/data.bin
 wait $pid
 is $? 4 'data cut short under one rank ends the job'
-[ "$(grep -c '^weft-run: error: step [0-9]*: input: data.bin: nothing at byte' err)" -eq 1 ]
+[ "$(grep -c '^weft-run: error: step [0-9]*: input: sample [0-9]*: data.bin: nothing at byte' err)" -eq 1 ]
 ok $? "$(grep -m1 '^weft-run' err)"
 
 # A rank that stands still: the other waits no longer than it may.
