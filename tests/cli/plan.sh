@@ -288,7 +288,7 @@ refuses 3 'no preset "9" (there are: nano' 'an unknown size' -- -m gpt:9
 refuses 3 'nowhere.json' 'no file' -- --show nowhere.json
 refuses 3 'config.json: algo_of_each_op: unknown' 'a plan that is none' -- --show config.json
 refuses 3 'big.json: ' 'a configuration that is none' -- --from aceso big.json
-refuses 3 '"lyers" (there are: layers.*balance)' 'an unknown name' \
+refuses 3 '"lyers" (there are: layers.*balance' 'an unknown name' \
     -- -m mixtral:nano --set lyers=3
 refuses 2 '--model: expected MODEL, got ""' 'an empty name' -- -m ""
 refuses 2 'an operand is empty' 'an empty path' -- --show ""
