@@ -283,7 +283,7 @@ jq '.cluster.groups[1].memory = "60M"' hops.json >false.json
 refuses 1 'stages\[[0-9]\]:.*MiB.*60.0 MiB' 'and refuses what is too large for one' \
     -- --verify false.json
 # --memory travels with the plan, in its cluster.
-run -m gpt:nano --cluster kinds.json -b 256 --micro-batch 32 --no-offload
+run -m gpt:nano --cluster kinds.json -b 256 --micro-batch 64 --no-offload
 grep -q 'no plan fits' err
 ok $? "what these devices have is not enough: $(grep error err)"
 run -m gpt:nano --cluster kinds.json -b 256 --micro-batch 32 --memory 40G

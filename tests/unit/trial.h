@@ -364,19 +364,20 @@ static void trial_fill(struct trial *t, int k) {
             trial_set(t, o, whole, i, trial_value(t, o));
 }
 
-/* Some dims of a head, some positions, some way to turn slower. */
-static void trial_angles(struct trial *t) {
+/* Some dims of a head or, of a shape that was asked for, all; some positions, some way to turn slower. */
+static void trial_angles(struct trial *t, bool all) {
     const int64_t pairs = t->n.rotary.dim / 2;
+    all |= rng_below(&t->rng, 2) > 0;
     t->args.first = trial_pick(t, 0, 3000);
-    t->args.angles = (struct rotary_angles){
-        .log2_base = log2(1e4),
-        .turned = 2 * (rng_below(&t->rng, 2) ? pairs : trial_pick(t, 0, (int)pairs)),
-        .factor = rng_below(&t->rng, 2) ? 1 : 8,
-        .original = rng_below(&t->rng, 3) ? 512 : 0,
-        .low = 1,
-        .high = 4,
-        .by_pair = rng_below(&t->rng, 2),
-        .gain = rng_below(&t->rng, 2) ? 1 : 1.2f};
+    t->args.angles =
+        (struct rotary_angles){.log2_base = log2(1e4),
+                               .turned = 2 * (all ? pairs : trial_pick(t, 0, pairs)),
+                               .factor = rng_below(&t->rng, 2) ? 1 : 8,
+                               .original = rng_below(&t->rng, 3) ? 512 : 0,
+                               .low = 1,
+                               .high = 4,
+                               .by_pair = rng_below(&t->rng, 2),
+                               .gain = rng_below(&t->rng, 2) ? 1 : 1.2f};
 }
 
 /* With the numbers of the shape, or random ones where it is NULL. */
@@ -400,7 +401,7 @@ static void trial_begin_shape(struct trial *t, enum opcode code, enum dtype dtyp
     t->args = (struct device_args){.dtype = dtype,
                                    .scalars = &t->now,
                                    .matrices = &t->matrices,
-                                   .counts = rng_below(&t->rng, 5) > 0,
+                                   .counts = rng_below(&t->rng, 5) > 0 || shape,
                                    .per_target = &t->per_target,
                                    .weight = 0.6,
                                    .ignore = 1,
@@ -420,7 +421,7 @@ static void trial_begin_shape(struct trial *t, enum opcode code, enum dtype dtyp
         instr_work(code, &t->n, &t->work);
     }
     if (code == I_rotary)
-        trial_angles(t);
+        trial_angles(t, shape != NULL);
     if (code == I_rmsnorm || code == I_rmsnorm_bwd || code == I_rmsnorm_bwd_sums)
         t->args.offset = (float)rng_below(&t->rng, 2);
     t->matrices = matrices_dense(&t->n.matmul);
