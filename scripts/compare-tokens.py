@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """weft-tokens gives the ids that Hugging Face's tokenizers gives, and how fast both are.
 
-    $PYTHON scripts/compare-tokens.py [--bin BUILD/bin] [--texts N] [--seed N] [--fixture FILE]
+    $PYTHON scripts/compare-tokens.py [--bin BUILD/bin] [--patterns NAME...] [--texts N] [--seed N] [--fixture FILE]
 
 Needs the package tokenizers; nothing is downloaded. Under each pattern that weft-tokens knows, a small
 byte-level BPE tokenizer is trained on text at hand and written as tokenizer.json, with merges as pairs and
@@ -24,7 +24,7 @@ import time
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RAYON_NUM_THREADS"] = "1"
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 END = "<|endoftext|>"
@@ -33,8 +33,9 @@ CL100K = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|NUMBERS| ?[^\s
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 REGEXES = {"gpt2-split": GPT2, "qwen2": CL100K.replace("NUMBERS", r"\p{N}"),
            "llama3": CL100K.replace("NUMBERS", r"\p{N}{1,3}")}
-PATTERNS = ["gpt2", "gpt2-prefix", *REGEXES]
-SCRIPTS = [(0x20, 0x7e), (0xa0, 0x24f), (0x370, 0x3ff), (0x400, 0x4ff), (0x590, 0x5ff), (0x600, 0x6ff),
+PATTERNS = ["gpt2", "gpt2-prefix", *REGEXES, "qwen2-nfc"]
+REGEXES["qwen2-nfc"] = REGEXES["qwen2"]
+SCRIPTS = [(0x20, 0x7e), (0xa0, 0x24f), (0x300, 0x36f), (0x370, 0x3ff), (0x400, 0x4ff), (0x590, 0x5ff), (0x600, 0x6ff),
            (0x900, 0x97f), (0xe00, 0xe7f), (0x2000, 0x206f), (0x2150, 0x218f), (0x3040, 0x30ff),
            (0x4e00, 0x9fff), (0xac00, 0xd7a3), (0x1f300, 0x1f6ff), (0x1d400, 0x1d7ff), (0, 0x10ffff)]
 WORDS = ["'s", "'S", "'ll", "'LL", "'Re", "'\u017f", "'t", "''ve", " ", "  ", "\n", "\r\n", "\t", " \n ", "\u00a0",
@@ -52,6 +53,8 @@ def pre_tokenizer(pattern):
 def train(pattern, texts, vocab):
     t = Tokenizer(models.BPE(ignore_merges=pattern == "llama3"))
     t.pre_tokenizer, t.decoder = pre_tokenizer(pattern), decoders.ByteLevel()
+    if pattern.endswith("nfc"):
+        t.normalizer = normalizers.NFC()
     t.train_from_iterator(texts, trainers.BpeTrainer(
         vocab_size=vocab, special_tokens=[END], show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
@@ -185,6 +188,7 @@ def write_fixture(path, rng):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--bin", default="bin")
+    parser.add_argument("--patterns", nargs="*", default=PATTERNS)
     parser.add_argument("--texts", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--fixture")
@@ -194,7 +198,7 @@ def main():
         return write_fixture(args.fixture, rng)
     binary, real, bad = os.path.abspath(args.bin) + "/weft-tokens", read_real(6_000_000), 0
     with tempfile.TemporaryDirectory() as folder:
-        for i, pattern in enumerate(PATTERNS):
+        for i, pattern in enumerate(args.patterns):
             t, path = train(pattern, real, 8000), f"{folder}/tokenizer.json"
             save(t, path, strings=i % 2 == 0)
             bad += compare(binary, t, path, list(every_point()), folder, f"{pattern}, code points")

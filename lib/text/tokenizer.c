@@ -26,6 +26,8 @@ void tokenizer_destroy(struct tokenizer *t) {
     arr_release(&t->known.text);
     arr_release(&t->known.ids);
     arr_release(&t->prefixed);
+    nfc_destroy(t->nfc);
+    free(t->normal.p);
     arena_release(&t->arena);
     free(t);
 }
@@ -180,13 +182,18 @@ static void encode_between(struct tokenizer *t, bool normalized, struct span s,
 
 static void encode_part(struct tokenizer *t, bool normalized, const char *from,
                         const char *to, struct token_ids *ids) {
-    const struct span s = {from, to - from};
+    struct span s = {from, to - from};
     if (s.n == 0)
         return;
-    if (normalized)
+    if (normalized) {
         encode_words(t, s, ids);
-    else
-        encode_between(t, true, s, ids);
+        return;
+    }
+    if (t->nfc && nfc_may_change(s.bytes, s.n)) {
+        nfc_compose(t->nfc, s.bytes, s.n, &t->normal);
+        s = (struct span){t->normal.p, t->normal.n};
+    }
+    encode_between(t, true, s, ids);
 }
 
 /* First those that are looked for in the text as it is, then in what is left the others. */

@@ -4,6 +4,7 @@
 
 #include "common/hashtable.h"
 #include "common/mem.h"
+#include "text/nfc.h"
 #include "text/split.h"
 #include "text/tokenizer.h"
 
@@ -85,6 +86,8 @@ struct tokenizer {
     struct merging room;
     struct known known;
     ARR(char) prefixed;
+    struct nfc *nfc; /* NULL: texts stay as they are */
+    struct nfc_text normal;
 };
 
 /* The id of the token of these bytes, or -1. */

@@ -234,6 +234,8 @@ static int read_added_one(struct tokenizer *t, const json_t *doc, const json_t *
                          (long long)json_integer_value(known));
     if (!known && put_token(t, content, strlen(content), id, false, err) < 0)
         return err_prefix(err, "id");
+    if (a.normalized && t->nfc && nfc_may_change(content, (int64_t)strlen(content)))
+        return err_input(err, "normalized: expected false for a token beyond U+02FF");
     a.content = arena_strdup(&t->arena, content);
     a.n = (int64_t)strlen(content);
     a.id = (int32_t)id;
@@ -344,6 +346,16 @@ static int read_decoder(const json_t *doc, struct err *err) {
     return expect_type(decoder, "ByteLevel", err) < 0 ? err_at(err, "decoder") : 0;
 }
 
+static int read_normalizer(struct tokenizer *t, const json_t *doc, struct err *err) {
+    const json_t *normalizer = json_object_get(doc, "normalizer");
+    if (!normalizer || json_is_null(normalizer))
+        return 0;
+    if (json_keys(normalizer, "type", err) < 0 || expect_type(normalizer, "NFC", err) < 0)
+        return err_at(err, "normalizer");
+    t->nfc = nfc_create();
+    return 0;
+}
+
 static int read_document(struct tokenizer *t, const json_t *doc, struct err *err) {
     json_t *model, *pre;
     if (json_keys(doc,
@@ -351,7 +363,7 @@ static int read_document(struct tokenizer *t, const json_t *doc, struct err *err
                   "post_processor decoder model",
                   err) < 0 ||
         expect_null(doc, "truncation", err) < 0 || expect_null(doc, "padding", err) < 0 ||
-        expect_null(doc, "normalizer", err) < 0 || read_decoder(doc, err) < 0 ||
+        read_normalizer(t, doc, err) < 0 || read_decoder(doc, err) < 0 ||
         json_object_member(doc, "pre_tokenizer", &pre, err) < 0 ||
         json_object_member(doc, "model", &model, err) < 0)
         return -1;

@@ -78,7 +78,7 @@ changed() { # changed FILTER PATTERN TEXT
     run bad.json a.txt
     refuses 3 "bad.json: $2" "$3"
 }
-changed '.normalizer = {type: "NFKC"}' 'normalizer: ' 'a normalizer'
+changed '.normalizer = {type: "NFKC"}' 'normalizer.type: .*NFKC' 'another normalizer'
 changed '.model.type = "Unigram"' 'model.type: .*Unigram' 'another kind of model'
 changed '.model.dropout = 0.1' 'model.dropout: ' 'dropout'
 changed '.model.byte_fallback = true' 'model.byte_fallback: ' 'bytes as a last resort'
