@@ -61,7 +61,7 @@ cflags_comm   := $(MPI_CFLAGS) -O3
 cflags_solve  := -pthread $(SEARCHED)
 # It looks at every number that it writes.
 cflags_checkpoint := $(if $(SAN),,-O3)
-$(foreach f,common model plan program cost search aceso,$(eval cflags_$(f) := $(SEARCHED)))
+$(foreach f,common text model plan program cost search aceso,$(eval cflags_$(f) := $(SEARCHED)))
 cflags_cuda   := $(if $(HAVE_CUDA),$(CUDA_CFLAGS) -DWEFT_CUDA_FOLDERS='"$(CUDA_FOLDERS)"')
 cflags_nccl   := $(cflags_cuda) $(cflags_comm)
 # Kernels are compiled for Ampere, with what newer chips can translate, and for Hopper.
@@ -72,10 +72,10 @@ NVCC_FLAGS := -std=c++17 -O3 --compress-mode=size -Ilib $(CUDA_CFLAGS) -Xcompile
               $(if $(filter 80,$(NVCC_ARCHS)),-gencode arch=compute_80$(comma)code=[sm_80$(comma)compute_80])
 
 # ---- folders, lowest floor first --------------------------------------------------------
-FLOORS := common solve data checkpoint model import plan program cost search aceso device comm exec cuda nccl keep
+FLOORS := common solve data text checkpoint model import plan program cost search aceso device comm exec cuda nccl keep
 # Rooms of a large floor have an order too, and in these floors the files: none calls one that calls it.
 # scripts/lint.sh checks both.
-ACYCLIC := common solve data checkpoint import program cost aceso search comm keep
+ACYCLIC := common solve data text checkpoint import program cost aceso search comm keep
 ROOMS_search := budget graph space evaluate pool bound algorithms run
 # Without CUDA the floor of GPUs has what says so, and the names of GPUs; without cuDNN weft's own kernels
 # convolve, without NCCL the hosts carry what is between GPUs.
@@ -108,6 +108,7 @@ uses_weft-search       := common solve model plan program cost search aceso
 uses_weft-solve        := common solve
 uses_weft-ckpt         := common checkpoint model
 uses_weft-import       := common model import
+uses_weft-tokens       := common text
 uses_weft-plan         := common model plan program
 uses_weft-run          := common data checkpoint model plan program cost device comm exec cuda nccl keep
 uses_weft-keep         := common checkpoint keep
@@ -204,6 +205,7 @@ UNIT_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(UNIT_SRCS))
 unit_uses_common  := common
 unit_uses_solve   := common solve
 unit_uses_data    := common data
+unit_uses_text    := common text
 unit_uses_checkpoint := common checkpoint
 unit_uses_model   := common checkpoint model
 unit_uses_import  := common checkpoint model import
@@ -366,7 +368,7 @@ $(BENCH_BINS): %: %.o $(call archives,$(FLOORS))
 # tests/fuzz/*.c are libFuzzer targets: make fuzz CC=clang FUZZ_SECONDS=60
 FUZZ_SRCS := $(sort $(wildcard tests/fuzz/*.c))
 FUZZ_BINS := $(patsubst tests/%.c,$(O)/tests/%,$(FUZZ_SRCS))
-fuzz_floors := common solve data checkpoint model import plan program cost
+fuzz_floors := common solve data text checkpoint model import plan program cost
 $(FUZZ_BINS:=.o): CFLAGS += -fsanitize=fuzzer
 $(FUZZ_BINS): %: %.o $(call archives,$(fuzz_floors))
 	$(call link,-fsanitize=fuzzer $(call archives,$(fuzz_floors)) $(call floor_libs,$(fuzz_floors)))

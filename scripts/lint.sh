@@ -123,7 +123,7 @@ scripts/uncalled.sh | found
 linked() { # linked TOOL: the newest build of it
     find build -path "*/bin/$1" -type f -printf '%T@ %p\n' 2>/dev/null | sort -rn | head -1 | cut -d' ' -f2
 }
-for tool in weft-ckpt weft-import weft-keep weft-plan weft-predict weft-search weft-solve; do
+for tool in weft-ckpt weft-import weft-keep weft-plan weft-predict weft-search weft-solve weft-tokens; do
     binary=$(linked $tool)
     [ -n "$binary" ] || continue
     ldd "$binary" | grep -oE '(libmpi|libopen-|libdnnl|libopenblas|libcblas|libcuda|libnccl|libgomp)[^ ]*' |

@@ -200,6 +200,9 @@ _weft() {
         mapfile -t COMPREPLY < <(compgen -W 'layout partition stages joint' -- "$current")
     elif [ "$tool" != "${tool%weft-ckpt}" ] && [ ${#words[@]} -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W 'list export' -- "$current")
+    elif [[ $tool == *weft-tokens && ${#words[@]} -gt 1 ]]; then # behind its tokenizer, texts
+        mapfile -t COMPREPLY < <(compgen -f -- "$current")
+        compopt -o filenames 2>/dev/null
     elif [[ $tool == *weft-ckpt || $tool == *weft-sample ]]; then
         mapfile -t COMPREPLY < <(_weft_files "$current" .safetensors)
         compopt -o filenames 2>/dev/null
@@ -217,4 +220,4 @@ _weft() {
 }
 
 complete -F _weft weft-ckpt weft-import weft-keep weft-plan weft-predict weft-profile-comm weft-profile-fit weft-profile-op weft-run weft-sample weft-search \
-    weft-solve
+    weft-solve weft-tokens

@@ -1,0 +1,39 @@
+#include "text/unicode.h"
+
+#include "common/mem.h"
+
+#include <string.h>
+
+unsigned char *unicode_kinds(void) {
+    unsigned char *kinds = mem_alloc(UNICODE_POINTS);
+    for (int i = 0; i < unicode_n_ranges; i++) {
+        const struct unicode_range *r = &unicode_ranges[i];
+        memset(kinds + r->first, r->kind, r->last - r->first + 1);
+    }
+    return kinds;
+}
+
+/* Bytes of the sequence that begins at u, of at most `left`; 0 where it is none. Overlong ones,
+ * surrogates and what is beyond U+10FFFF are none: the second byte's bounds keep them out. */
+static int sequence(const unsigned char *u, int64_t left) {
+    if (u[0] < 0x80)
+        return 1;
+    const int n = u[0] < 0xc2 ? 0 : u[0] < 0xe0 ? 2 : u[0] < 0xf0 ? 3 : u[0] < 0xf5 ? 4 : 0;
+    if (n == 0 || left < n)
+        return 0;
+    const int lo = u[0] == 0xe0 ? 0xa0 : u[0] == 0xf0 ? 0x90 : 0x80;
+    const int hi = u[0] == 0xed ? 0x9f : u[0] == 0xf4 ? 0x8f : 0xbf;
+    if (u[1] < lo || u[1] > hi)
+        return 0;
+    for (int i = 2; i < n; i++)
+        if ((u[i] & 0xc0) != 0x80)
+            return 0;
+    return n;
+}
+
+int64_t utf8_check(const char *s, int64_t n) {
+    for (int64_t i = 0, k; i < n; i += k)
+        if ((k = sequence((const unsigned char *)s + i, n - i)) == 0)
+            return i;
+    return -1;
+}

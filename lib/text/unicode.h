@@ -1,0 +1,52 @@
+/* unicode.h - code points of UTF-8, and what they are to a tokenizer's pattern (private to lib/text).
+ *
+ *     unsigned char *kinds = unicode_kinds();
+ *     int bytes;
+ *     if (utf8_check("né", 3) < 0 && kinds[utf8_point("é", &bytes)] == UNICODE_LETTER) ...
+ *     free(kinds);
+ */
+#ifndef WEFT_UNICODE_H
+#define WEFT_UNICODE_H
+
+#include <stdint.h>
+
+/* \p{L}, \p{N} and \s of regular expressions, which do not overlap. */
+enum unicode_kind {
+    UNICODE_OTHER,
+    UNICODE_LETTER,
+    UNICODE_NUMBER,
+    UNICODE_SPACE,   /* white space but for the next */
+    UNICODE_NEWLINE, /* CR and LF */
+    UNICODE_END,     /* no code point: the end of the text */
+};
+
+enum { UNICODE_POINTS = 0x110000 };
+
+struct unicode_range {
+    uint32_t first, last;
+    unsigned char kind;
+};
+extern const struct unicode_range
+    unicode_ranges[]; /* ascending; what is in none is OTHER */
+extern const int unicode_n_ranges;
+
+/* The kind of each code point; free() it. */
+unsigned char *unicode_kinds(void);
+
+/* The first byte of n that is not UTF-8 (RFC 3629), or -1. */
+int64_t utf8_check(const char *s, int64_t n);
+
+/* The code point that begins at s, of a text that was checked, and its bytes. */
+static inline uint32_t utf8_point(const char *s, int *bytes) {
+    const unsigned char *u = (const unsigned char *)s;
+    if (u[0] < 0x80)
+        return *bytes = 1, u[0];
+    if (u[0] < 0xe0)
+        return *bytes = 2, (u[0] & 0x1fu) << 6 | (u[1] & 0x3fu);
+    uint32_t three = (u[1] & 0x3fu) << 6 | (u[2] & 0x3fu);
+    if (u[0] < 0xf0)
+        return *bytes = 3, (u[0] & 0xfu) << 12 | three;
+    return *bytes = 4, (u[0] & 7u) << 18 | three << 6 | (u[3] & 0x3fu);
+}
+
+#endif

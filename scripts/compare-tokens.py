@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""weft-tokens gives the ids that Hugging Face's tokenizers gives, and how fast both are.
+
+    $PYTHON scripts/compare-tokens.py [--bin BUILD/bin] [--patterns NAME...] [--texts N] [--seed N] [--fixture FILE]
+
+Needs the package tokenizers; nothing is downloaded. Under each pattern that weft-tokens knows, a small
+byte-level BPE tokenizer is trained on text at hand and written as tokenizer.json, with merges as pairs and
+as strings. Then both encode: every code point of Unicode; texts of random code points of many
+scripts, blanks, line ends and contractions; and the pages, sources and manuals of this tree and of Python.
+All ids must be the same, and so must the decoded text. At last both encode the real text by turns, on one
+thread. With --fixture only a tokenizer and texts for the tests are written. Ends with status 1 if any
+id differs.
+"""
+import argparse
+import glob
+import json
+import os
+import random
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["RAYON_NUM_THREADS"] = "1"
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+END = "<|endoftext|>"
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+CL100K = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|NUMBERS| ?[^\s\p{L}\p{N}]+[\r\n]*"
+          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+REGEXES = {"gpt2-split": GPT2, "qwen2": CL100K.replace("NUMBERS", r"\p{N}"),
+           "llama3": CL100K.replace("NUMBERS", r"\p{N}{1,3}")}
+PATTERNS = ["gpt2", "gpt2-prefix", *REGEXES, "qwen2-nfc"]
+REGEXES["qwen2-nfc"] = REGEXES["qwen2"]
+SCRIPTS = [(0x20, 0x7e), (0xa0, 0x24f), (0x300, 0x36f), (0x370, 0x3ff), (0x400, 0x4ff), (0x590, 0x5ff), (0x600, 0x6ff),
+           (0x900, 0x97f), (0xe00, 0xe7f), (0x2000, 0x206f), (0x2150, 0x218f), (0x3040, 0x30ff),
+           (0x4e00, 0x9fff), (0xac00, 0xd7a3), (0x1f300, 0x1f6ff), (0x1d400, 0x1d7ff), (0, 0x10ffff)]
+WORDS = ["'s", "'S", "'ll", "'LL", "'Re", "'\u017f", "'t", "''ve", " ", "  ", "\n", "\r\n", "\t", " \n ", "\u00a0",
+         "\u3000", "\u0085", "\u180e", "\u200b", "\u2028", "0", "1234567", "\u0664\u0665", "\u216b", "e\u0301", END,
+         "<|mask|>", "<tool>", "<tool>x", " <|pad|> "]
+
+
+def pre_tokenizer(pattern):
+    if not pattern in REGEXES:
+        return pre_tokenizers.ByteLevel(add_prefix_space=pattern == "gpt2-prefix")
+    split = pre_tokenizers.Split(Regex(REGEXES[pattern]), behavior="isolated")
+    return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def train(pattern, texts, vocab):
+    t = Tokenizer(models.BPE(ignore_merges=pattern == "llama3"))
+    t.pre_tokenizer, t.decoder = pre_tokenizer(pattern), decoders.ByteLevel()
+    if pattern.endswith("nfc"):
+        t.normalizer = normalizers.NFC()
+    t.train_from_iterator(texts, trainers.BpeTrainer(
+        vocab_size=vocab, special_tokens=[END], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    t.add_special_tokens([AddedToken("<|mask|>", lstrip=True, normalized=False),
+                          AddedToken("<|pad|>", rstrip=True, normalized=False)])
+    t.add_tokens([AddedToken("<tool>", normalized=True), AddedToken("<tool>x", normalized=True)])
+    return t
+
+
+def save(t, path, strings):
+    doc = json.loads(t.to_str())
+    if strings:
+        doc["model"]["merges"] = [m if isinstance(m, str) else " ".join(m) for m in doc["model"]["merges"]]
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(doc, f, ensure_ascii=strings)
+
+
+def read_real(limit):
+    """Text at hand, of several scripts: at most so many bytes."""
+    stdlib = sysconfig.get_paths()["stdlib"]
+    names = [*glob.glob(f"{ROOT}/doc/*.md"), *glob.glob(f"{ROOT}/man/*"), *glob.glob(f"{ROOT}/lib/*/*.c"),
+             *sorted(glob.glob(f"{stdlib}/*.py")), *sorted(glob.glob(f"{stdlib}/encodings/*.py")),
+             *sorted(glob.glob("/usr/share/i18n/locales/*"))]
+    texts, size = [], 0
+    for name in names:
+        try:
+            with open(name, encoding="utf-8", newline="") as f:
+                text = f.read()
+        except (OSError, UnicodeDecodeError):
+            continue
+        texts.append(text)
+        size += len(text.encode())
+        if size > limit:
+            break
+    return texts
+
+
+def random_text(rng):
+    parts = []
+    for _ in range(rng.randrange(1, 40)):
+        if rng.random() < 0.4:
+            parts.append(rng.choice(WORDS))
+            continue
+        lo, hi = rng.choice(SCRIPTS)
+        for _ in range(rng.randrange(1, 8)):
+            c = rng.randint(lo, hi)
+            parts.append("" if 0xd800 <= c < 0xe000 else chr(c))
+    return "".join(parts)
+
+
+def every_point():
+    """Each code point behind a letter, a number, a blank and a sign, so that its class shows; of the
+    planes that are not assigned, and of those of private use, the first few."""
+    for begin in [*range(0, 0x34000, 0x1000), *range(0x40000, 0x110000, 0x10000)]:
+        yield "".join(f"a{c}1{c} {c}!{c}{c} b" for c in map(chr, range(begin, begin + 0x1000))
+                      if not "\ud800" <= c <= "\udfff")
+
+
+def weft(binary, path, texts, folder, options=()):
+    names = []
+    for i, text in enumerate(texts):
+        names.append(f"{folder}/{i}.txt")
+        with open(names[-1], "w", encoding="utf-8", newline="") as f:
+            f.write(text)
+    out = []
+    for i in range(0, len(names), 1000):
+        out += subprocess.run([binary, *options, path, *names[i:i + 1000]], check=True,
+                              stdout=subprocess.PIPE).stdout.decode().splitlines()
+    return [[int(x) for x in line.split()] for line in out]
+
+
+def compare(binary, t, path, texts, folder, what):
+    got, bad, tokens = weft(binary, path, texts, folder), 0, 0
+    for text, ids in zip(texts, got, strict=True):
+        want = t.encode(text, add_special_tokens=False).ids
+        tokens += len(want)
+        if ids != want:
+            bad += 1
+            if bad == 1:
+                k = next((i for i, (a, b) in enumerate(zip(ids, want)) if a != b), min(len(ids), len(want)))
+                print(f"  differs at {k} of {text[:60]!r}: {ids[k - 2:k + 4]}, expected {want[k - 2:k + 4]} "
+                      f"({[t.id_to_token(i) for i in want[k - 2:k + 4]]})")
+    print(f"{what}: {len(texts)} texts, {tokens} tokens, {bad} differ", flush=True)
+    return bad
+
+
+def decodes(binary, t, path, text):
+    ids = t.encode(text, add_special_tokens=False).ids
+    out = subprocess.run([binary, "--decode", path], input=" ".join(map(str, ids)).encode(), check=True,
+                         stdout=subprocess.PIPE).stdout.decode("utf-8", "replace")
+    same = out == t.decode(ids, skip_special_tokens=False)
+    print(f"  decoded {'the same' if same else 'otherwise'}")
+    return not same
+
+
+def speed(binary, t, path, texts, folder, rounds=5):
+    """MB/s of processor time on one thread, by turns; weft's includes reading the tokenizer and writing
+    the ids."""
+    whole = "".join(texts)
+    size, ours, theirs = len(whole.encode()), [], []
+    name = f"{folder}/whole.txt"
+    with open(name, "w", encoding="utf-8", newline="") as f:
+        f.write(whole)
+    for _ in range(rounds):
+        begin = os.times().children_user + os.times().children_system
+        subprocess.run([binary, "-o", f"{folder}/whole.bin", path, name], check=True)
+        ours.append(os.times().children_user + os.times().children_system - begin)
+        fresh = Tokenizer.from_file(path)
+        begin = time.process_time()
+        for text in texts:
+            fresh.encode(text, add_special_tokens=False)
+        theirs.append(time.process_time() - begin)
+    a, b = sorted(ours)[rounds // 2], sorted(theirs)[rounds // 2]
+    print(f"  {size / 1e6:.1f} MB: weft-tokens {size / a / 1e6:.1f} MB/s, tokenizers {size / b / 1e6:.1f} MB/s "
+          f"on one thread (medians of {rounds})", flush=True)
+
+
+def write_fixture(path, rng):
+    """A tokenizer of 400 tokens for each pattern, with texts and their ids: what the tests read."""
+    cases = []
+    for pattern in PATTERNS:
+        t = train(pattern, read_real(200000), 400)
+        texts = ["Hello world, it's 12345 o'clock!\n\n  Yes.", *(random_text(rng) for _ in range(40))]
+        cases.append({"name": pattern, "tokenizer": json.loads(t.to_str()), "texts": [
+            {"text": x, "ids": t.encode(x, add_special_tokens=False).ids} for x in texts]})
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(cases, f, ensure_ascii=True, separators=(",", ":"))
+        f.write("\n")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bin", default="bin")
+    parser.add_argument("--patterns", nargs="*", default=PATTERNS)
+    parser.add_argument("--texts", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--fixture")
+    args = parser.parse_args()
+    rng = random.Random(args.seed)
+    if args.fixture:
+        return write_fixture(args.fixture, rng)
+    binary, real, bad = os.path.abspath(args.bin) + "/weft-tokens", read_real(6_000_000), 0
+    with tempfile.TemporaryDirectory() as folder:
+        for i, pattern in enumerate(args.patterns):
+            t, path = train(pattern, real, 8000), f"{folder}/tokenizer.json"
+            save(t, path, strings=i % 2 == 0)
+            bad += compare(binary, t, path, list(every_point()), folder, f"{pattern}, code points")
+            texts = [random_text(rng) for _ in range(args.texts)]
+            bad += compare(binary, t, path, texts, folder, f"{pattern}, random")
+            bad += compare(binary, t, path, real, folder, f"{pattern}, real")
+            bad += decodes(binary, t, path, "".join(texts[:100]))
+            speed(binary, t, path, real, folder)
+    return bad > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

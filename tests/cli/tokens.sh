@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# weft-tokens as a user runs it: the ids that Hugging Face's tokenizers gave (tests/tokens, written by
+# scripts/compare-tokens.py), files that weft-run reads, text out of ids, and what is refused. Prints
+# TAP; the programs are in $WEFT_BIN.
+# Needs: jq
+set -u
+bin=${WEFT_BIN:?}
+# shellcheck source=/dev/null
+. "$(dirname "$0")/tap.bash"
+n=0 failed=0
+cases=${WEFT_ROOT:?}/tests/tokens/cases.json
+
+run() { # run ARGS...: leaves $status, out, err
+    "$bin/weft-tokens" "$@" >out 2>err </dev/null
+    status=$?
+}
+refuses() { # refuses STATUS PATTERN TEXT: what was run last
+    [ "$status" -eq "$1" ] && [ ! -s out ] && grep -q "^weft-tokens: error: .*$2" err
+    ok $? "$3: $(grep -m1 ': error: ' err) (exit $status)"
+}
+numbers() { # numbers FILE TYPE SKIP: od on one line
+    od -A n -v -t "$2" -j "$3" -w4096 "$1" | xargs
+}
+
+# ---- the same ids ---------------------------------------------------------------------------------
+count=$(jq length "$cases")
+for ((i = 0; i < count; i++)); do
+    name=$(jq -r ".[$i].name" "$cases")
+    jq ".[$i].tokenizer" "$cases" >"$name.json"
+    texts=$(jq ".[$i].texts | length" "$cases")
+    files=()
+    for ((k = 0; k < texts; k++)); do
+        jq -j ".[$i].texts[$k].text" "$cases" >"$k.txt"
+        files+=("$k.txt")
+    done
+    run "$name.json" "${files[@]}"
+    jq -r ".[$i].texts[].ids | map(tostring) | join(\" \")" "$cases" >want
+    [ "$status" -eq 0 ] && cmp -s out want
+    ok $? "$name: the ids of $texts texts"
+    head -n 1 want | "$bin/weft-tokens" --decode "$name.json" >text 2>err
+    [ "$name" != gpt2-prefix ] || sed -i '1s/^ //' text
+    cmp -s text 0.txt
+    ok $? "$name: and the text of ids"
+done
+
+# ---- merges as strings -----------------------------------------------------------------------------
+jq '.model.merges |= map(if type == "array" then join(" ") else . end)' llama3.json >strings.json
+run llama3.json 0.txt 3.txt
+cp out want
+run strings.json 0.txt 3.txt
+[ "$status" -eq 0 ] && cmp -s out want
+ok $? 'merges as strings are the same as pairs'
+
+# ---- files ---------------------------------------------------------------------------------------
+printf 'Hello world' >a.txt
+printf 'one two three' >b.txt
+end=$(jq '.added_tokens[] | select(.content == "<|endoftext|>").id' gpt2.json)
+run --end '<|endoftext|>' gpt2.json a.txt b.txt
+is "$(awk '{ print $NF }' out | xargs)" "$end $end" 'a token behind each document'
+all=$(xargs <out) first=$(sed -n 1p out | wc -w) second=$(sed -n 2p out | wc -w)
+run --end '<|endoftext|>' -o train.bin gpt2.json a.txt b.txt
+is "$status $(numbers train.bin d4 0 | cut -d' ' -f1-3)" "0 20240520 1 $((first + second))" "llm.c's header"
+is "$(numbers train.bin u2 1024)" "$all" "llm.c's tokens"
+run --end '<|endoftext|>' -o set.idx gpt2.json a.txt b.txt
+is "$(numbers set.bin u2 0)" "$all" "Megatron's tokens"
+is "$(numbers set.idx d4 34)" \
+    "$first $second 0 0 $((2 * first)) 0 0 0 1 0 2 0" "Megatron's lengths, places and documents"
+# 70,000 ids do not fit 16 bits.
+jq '.added_tokens += [{id: 69999, content: "<far>", special: true}]' gpt2.json >wide.json
+printf 'a<far>' >far.txt
+run -o wide.bin wide.json far.txt
+is "$(numbers wide.bin d4 0 | cut -d' ' -f1-3) $(numbers wide.bin u4 1024 | cut -d' ' -f2)" \
+    '20240801 7 2 69999' 'a large vocabulary has 32 bits'
+
+# ---- what is refused ---------------------------------------------------------------------------------
+changed() { # changed FILTER PATTERN TEXT
+    jq "$1" llama3.json >bad.json
+    run bad.json a.txt
+    refuses 3 "bad.json: $2" "$3"
+}
+changed '.normalizer = {type: "NFKC"}' 'normalizer.type: .*NFKC' 'another normalizer'
+changed '.model.type = "Unigram"' 'model.type: .*Unigram' 'another kind of model'
+changed '.model.dropout = 0.1' 'model.dropout: ' 'dropout'
+changed '.model.byte_fallback = true' 'model.byte_fallback: ' 'bytes as a last resort'
+changed '.model.merges[2] = "nothing"' 'model.merges\[2\]' 'a merge that is none'
+changed '.model.merges[2] = ["a", "!!!!!"]' 'model.merges\[2\]' 'a merge of no token'
+changed 'del(.model.vocab["a"])' 'model.vocab: .*0x61' 'a byte without a token'
+changed '.pre_tokenizer.pretokenizers[0].pattern.Regex = "."' \
+    'pre_tokenizer.pretokenizers\[0\].pattern.Regex: ' 'another pattern'
+changed '.pre_tokenizer.type = "Metaspace"' 'pre_tokenizer.type: .*Metaspace' 'another pre-tokenizer'
+changed '.added_tokens[0].single_word = true' 'added_tokens\[0\].single_word: ' 'a token that is a word'
+changed '.added_tokens[1].id = 3' 'added_tokens\[1\].id: ' 'two tokens of one id'
+changed '.other = 1' '.*other' 'an unknown key'
+printf 'ab\377' >latin.txt
+run gpt2.json latin.txt
+refuses 3 'latin.txt: byte 2: ' 'text that is not UTF-8'
+echo '5 99999' >ids
+run --decode gpt2.json ids
+[ "$status" -eq 3 ] && grep -q 'ids: byte 2: token 99999' err
+ok $? 'an id that is none'
+run --end '<none>' gpt2.json a.txt
+refuses 3 '--end: .*<none>' 'a token that is not added'
+run -o file.txt gpt2.json a.txt
+refuses 2 'FILE.bin' 'a name that says no format'
+run
+refuses 2 'tokenizer.json' 'no tokenizer'
+echo "1..$n"
+exit $((failed > 0))

@@ -1,0 +1,80 @@
+/* Documents to ids. */
+#include "tokens.h"
+
+#include "common/file.h"
+#include "common/mem.h"
+#include "common/progress.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct encoding {
+    struct tokenizer *t;
+    int64_t begin, end; /* ids put around each document; < 0: none */
+    struct token_ids ids;
+    ARR(struct document) documents;
+    int64_t bytes;
+};
+
+static const char *name_of(const char *path) {
+    return strcmp(path, "-") ? path : "standard input";
+}
+
+static int find_token(const struct tokenizer *t, const char *option, const char *content,
+                      int64_t *id, struct err *err) {
+    *id = content ? tokenizer_added(t, content) : -1;
+    if (content && *id < 0)
+        return err_input(err, "%s: \"%.80s\" is none of the tokenizer's added tokens",
+                         option, content);
+    return 0;
+}
+
+static int add_document(struct encoding *e, const char *path, struct err *err) {
+    size_t size;
+    char *text = file_read(path, 0, &size, err);
+    if (!text)
+        return -1;
+    struct document d = {.first = e->ids.n};
+    if (e->begin >= 0)
+        arr_push(&e->ids, (int32_t)e->begin);
+    int rc = tokenizer_encode(e->t, text, (int64_t)size, &e->ids, err);
+    free(text);
+    if (rc < 0)
+        return err_prefix(err, "%s", name_of(path));
+    if (e->end >= 0)
+        arr_push(&e->ids, (int32_t)e->end);
+    d.n = e->ids.n - d.first;
+    e->bytes += (int64_t)size;
+    arr_push(&e->documents, d);
+    return 0;
+}
+
+static void print_ids(const struct encoding *e, struct document d) {
+    for (int64_t i = 0; i < d.n; i++)
+        printf("%s%d", i ? " " : "", e->ids.p[d.first + i]);
+    putchar('\n');
+}
+
+int tokens_encode(struct tokenizer *t, const struct tokens_options *o, char *const *files,
+                  int n, struct err *err) {
+    struct encoding e = {.t = t};
+    const double start = now_s();
+    int rc = find_token(t, "--begin", o->begin, &e.begin, err) < 0 ||
+                     find_token(t, "--end", o->end, &e.end, err) < 0
+                 ? -1
+                 : 0;
+    for (int i = 0; rc == 0 && i < n; i++)
+        rc = add_document(&e, files[i], err);
+    if (rc == 0)
+        note_verbose("weft-tokens: %lld bytes, %lld tokens in %.3f s", (long long)e.bytes,
+                     (long long)e.ids.n, now_s() - start);
+    if (rc == 0 && o->output)
+        rc = tokens_write(o->output, tokenizer_vocab(t), &e.ids, e.documents.p,
+                          e.documents.n, err);
+    for (int64_t i = 0; rc == 0 && !o->output && i < e.documents.n; i++)
+        print_ids(&e, e.documents.p[i]);
+    free(e.ids.p);
+    arr_release(&e.documents);
+    return rc < 0 ? -1 : file_stdout_check(err);
+}
