@@ -285,6 +285,8 @@ static double distance(int64_t n, enum dtype dtype, const void *x, const float *
     double most = 0, apart = 0;
     kernel_widen(n, dtype, x, got);
     for (int64_t i = 0; i < n; i++) {
+        if (isinf(want[i]) && got[i] == want[i])
+            continue; /* queries that see nothing */
         const double e = fabs((double)got[i] - want[i]);
         most = fmax(most, fabs(want[i]));
         apart = e <= apart ? apart : e == e ? e : INFINITY;
