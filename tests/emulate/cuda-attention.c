@@ -418,6 +418,11 @@ static bool tried(size_t form, enum dtype dtype) {
            (form % 5 == 3 && dtype != DTYPE_f16);
 }
 
+/* Windows and caps are the plain kernels'. */
+static bool on_tensor_cores(const struct form *x) {
+    return !x->window && x->cap <= 0;
+}
+
 /* All forms, or the one that is named. */
 int main(int argc, char **argv) {
     static const enum dtype types[] = {DTYPE_bf16, DTYPE_f32, DTYPE_f16};
@@ -434,7 +439,8 @@ int main(int argc, char **argv) {
             if (argc < 2 ? tried(i, types[k]) : atoi(argv[1]) == (int)i)
                 check(forms + i, types[k]);
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (forms[i].dim <= 128 && forms[i].dim % 8 == 0 && tried(i, DTYPE_bf16)) {
+        if (on_tensor_cores(&forms[i]) && forms[i].dim <= 128 && forms[i].dim % 8 == 0 &&
+            tried(i, DTYPE_bf16)) {
             which = NULL; /* by wgmma */
             check(forms + i, DTYPE_bf16);
             if (i % 3 == 0 && tried(i, DTYPE_f16)) /* the same templates */
@@ -444,7 +450,8 @@ int main(int argc, char **argv) {
         }
     which = NULL, tf32 = true;
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (forms[i].dim <= 128 && forms[i].dim % 8 == 0 && tried(i, DTYPE_f32))
+        if (on_tensor_cores(&forms[i]) && forms[i].dim <= 128 && forms[i].dim % 8 == 0 &&
+            tried(i, DTYPE_f32))
             check(forms + i, DTYPE_f32);
     which = "plain", tf32 = false;
     check(forms, DTYPE_bf16);

@@ -37,7 +37,8 @@ static const struct {
     {MODELS "windows.json", ""},
     {"wide-resnet:nano", "image=12,base=4,classes=12,group=6"},
     {MODELS "windows.json", "rows=12,columns=24,channels=12,taps=5,b=12"},
-    {MODELS "attend.json", "seq=12,other=24,heads=12,kv_heads=6,hidden=24,vocab=48"},
+    {MODELS "attend.json",
+     "seq=12,other=24,heads=12,kv_heads=6,hidden=24,vocab=48,window=5,cap=0.5"},
     {"llama:nano", "layers=2,hidden=48,heads=12,kv_heads=4,ffn=96,seq=24,vocab=48"},
     {"t5:nano",
      "layers=2,hidden=24,heads=6,kv=4,ffn=48,seq=24,target_seq=12,vocab=48,buckets=8"},
@@ -63,8 +64,6 @@ static const struct {
      "layers=2,hidden=48,heads=12,kv_heads=4,ffn=96,seq=12,vocab=48,share=0.5"},
     {"gpt-neox:nano", "layers=2,hidden=48,heads=6,seq=12,vocab=48"},
     {"gemma:nano", "layers=2,hidden=24,heads=6,kv_heads=3,kv=8,ffn=48,seq=24,vocab=48"},
-    {MODELS "attend.json",
-     "seq=12,other=24,heads=12,kv_heads=6,hidden=24,vocab=48,window=5,cap=0.5"},
     /* branches beside each other, of which stages have some of each */
     {MODELS "towers.json", "wides=2,narrows=3,dropout=0.1"},
     {MODELS "tasks.json", ""},
