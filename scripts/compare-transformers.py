@@ -163,6 +163,8 @@ CASES = {
                              rope_parameters={"rope_theta": 10000.0,
                                                               "partial_rotary_factor": 0.75}),
                  sizes=GROUPED),
+    "phi3-window": dict(make=family(transformers.Phi3ForCausalLM, transformers.Phi3Config,
+                                    sliding_window=10), sizes=GROUPED),
     "gpt-neox": dict(make=family(transformers.GPTNeoXForCausalLM, transformers.GPTNeoXConfig),
                      sizes=dict(layers=2, hidden=96, heads=6, ffn=160, seq=32, vocab=300)),
     "gemma": dict(make=family(transformers.GemmaForCausalLM, transformers.GemmaConfig,

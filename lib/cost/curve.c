@@ -1,6 +1,8 @@
 /* The forms of curves: see curve.h. */
 #include "cost/curve.h"
 
+#include "model/seen.h"
+
 #include <math.h>
 #include <stddef.h>
 
@@ -88,6 +90,11 @@ static void set_attention(struct curve_shape *s, enum opcode code, const union i
     bool more = code == I_attention_more || code == I_attention_more_bwd;
     set_product(s, a->batch * a->heads, a->seq, a->dim, a->kv_seq);
     s->causal = a->causal && !more;
+    int64_t window = more ? n->attention_more.window : a->window;
+    if (window && window < a->kv_seq) { /* as without a mask over the keys that are seen */
+        s->k = more ? (double)window : keys_seen(a->seq, a->kv_seq, a->causal, window);
+        s->causal = false;
+    }
     s->positions = a->buckets > 0;
     s->lengths = more ? n->attention_more.lengths > 0 : a->lengths > 0;
 }

@@ -173,17 +173,22 @@ static double distance(int64_t a, int64_t b) {
 /* ---- loading ------------------------------------------------------------- */
 
 /* Exactly `rank` whole numbers, none negative. */
-static int parse_shape(const char *text, int rank, int64_t *n) {
+/* The last `options` of them may be missing. */
+static int parse_shape(const char *text, int rank, int options, int64_t *n) {
     for (int i = 0; i < rank; i++) {
         char *end;
         if (*text < '0' || *text > '9')
             return -1;
         n[i] = strtoll(text, &end, 10);
-        if (*end != (i + 1 < rank ? ',' : '\0') || n[i] == INT64_MAX)
+        if (n[i] == INT64_MAX)
+            return -1;
+        if (*end == '\0' && i + 1 >= rank - options)
+            return 0;
+        if (*end != ',')
             return -1;
         text = end + 1;
     }
-    return 0;
+    return -1;
 }
 
 static const char *text_of(sqlite3_stmt *s, int column) {
@@ -242,7 +247,8 @@ static int load_op(struct profile_times *t, sqlite3_stmt *s, struct err *err) {
     if (key != KEY_SHAPE && key != KEY_CURVE)
         return 0;
     struct instr_key k = {.code = (enum opcode)code, .dtype = (enum dtype)dtype};
-    if (parse_shape(shape, instr_info(k.code)->n_shape, k.n.v) < 0)
+    if (parse_shape(shape, instr_info(k.code)->n_shape, instr_info(k.code)->n_options,
+                    k.n.v) < 0)
         return shape_error(k.code, shape, err);
     if (!good_time(time.us))
         return err_input(err, "op: %.32s %.64s: median_us: expected a time, got %g", instr,

@@ -1,7 +1,7 @@
 /* The four instructions of attention (cuda_attention.h).
  *
  * Tensor cores take heads of bf16 and f16 of up to 256 columns whose rows are aligned to 16 bytes, and heads
- * of floats of up to 128 columns where TF32 is allowed; the plain kernels take all else. On compute
+ * of floats of up to 128 columns where TF32 is allowed; the plain kernels take all else, windows and caps of scores too. On compute
  * capability 9.0 wgmma computes those of 16 bits and up to 128 columns: on an H100 1.5 to 2 times as fast
  * forward, and 1.7 to 2.3 times backward, as mma.sync.
  * Where a device has others that do attention (cuda_attention_library.h) these are asked first.
@@ -36,7 +36,8 @@ static bool is_asked(const struct cuda_call *c, const char *name) {
 }
 
 static bool on_tensor_cores(const struct cuda_call *c, const struct attention_job *job) {
-    return c->dev->arch >= 80 && cuda_attention_in_chunks(job) && !is_asked(c, "plain");
+    return c->dev->arch >= 80 && !job->t.window && job->t.cap == 0 &&
+           cuda_attention_in_chunks(job) && !is_asked(c, "plain");
 }
 
 static bool for_mma(const struct cuda_call *c, const struct attention_job *job) {

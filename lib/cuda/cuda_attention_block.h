@@ -33,6 +33,25 @@ CUDA_DEVICE int keys_of(const struct kernel_attention &t, int i, int seen) {
     return t.causal ? most(0, least(seen, (int)t.first + i + 1)) : seen;
 }
 
+/* The first key that query i sees. */
+CUDA_DEVICE int first_key(const struct kernel_attention &t, int i) {
+    const int64_t from = t.first + i + 1 - t.window;
+    return t.window && from > 0 ? (int)from : 0;
+}
+
+/* The end of the queries that see one of the keys up to k. */
+CUDA_DEVICE int end_query(const struct kernel_attention &t, int k) {
+    const int64_t end = k + t.window - t.first;
+    return t.window && end < t.q_len ? (int)(end < 0 ? 0 : end) : (int)t.q_len;
+}
+
+/* A score in units of log 2 that stays below the cap, and the slope of that. */
+CUDA_DEVICE float cap_score(const struct kernel_attention &t, float s, float &slope) {
+    const float cap = t.cap * LOG2_E, x = tanhf(s / cap);
+    slope = 1.0f - x * x;
+    return cap * x;
+}
+
 /* The first query that sees key k. */
 CUDA_DEVICE int first_query(const struct kernel_attention &t, int k) {
     return t.causal ? most(0, k - (int)t.first) : 0;

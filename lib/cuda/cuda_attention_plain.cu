@@ -35,13 +35,17 @@ CUDA_DEVICE void plain_scores(const struct kernel_attention &t,
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int query = i0 + plain_row(i), end = keys_of(t, query, seen);
+        const int from = first_key(t, query);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const int key = k0 + plain_column(j);
+            float slope;
             s[i][j] *= t.scale * LOG2_E;
+            if (t.cap > 0)
+                s[i][j] = cap_score(t, s[i][j], slope);
             if (near.near)
                 s[i][j] += near_at(near, h, key - ((int)t.first + query));
-            if (key >= end)
+            if (key >= end || key < from)
                 s[i][j] = -INFINITY;
         }
     }
@@ -123,7 +127,7 @@ CUDA_KERNEL void __launch_bounds__(PLAIN_THREADS, 1)
         const int wide = least(dim - e, PLAIN_WIDE);
         struct plain_done x;
         plain_begin(t, rows, e, wide, o, before, x);
-        for (int k0 = 0; k0 < at.seen; k0 += PLAIN) {
+        for (int k0 = first_key(t, at.q0) / PLAIN * PLAIN; k0 < at.seen; k0 += PLAIN) {
             const int keys = least(at.seen - k0, PLAIN);
             const struct plain_rows<T> part = { k + at.kv + k0 *t.kv_seq, keys, t.kv_seq };
             const struct plain_rows<T> values = {

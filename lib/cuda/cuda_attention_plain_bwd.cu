@@ -41,15 +41,18 @@ CUDA_DEVICE void plain_slope(const struct kernel_attention &t,
                              const struct plain_pair<T> &x, int h, int i, int k, int seen,
                              float &s, float &ds) {
     const int query = x.q0 + i, key = x.k0 + k;
-    if (i >= x.q.rows || key >= keys_of(t, query, seen)) {
+    if (i >= x.q.rows || key >= keys_of(t, query, seen) || key < first_key(t, query)) {
         s = ds = 0;
         return;
     }
+    float slope = 1;
     s *= t.scale * LOG2_E;
+    if (t.cap > 0)
+        s = cap_score(t, s, slope);
     if (near.near)
         s += near_at(near, h, key - ((int)t.first + query));
     s = exp2f(s - LOG2_E * x.lse[i]);
-    ds = s * (ds - x.delta[i]);
+    ds = s * (ds - x.delta[i]) * slope; /* positions have no cap */
 }
 
 /* A block of threads has 64 keys of a head and goes over the queries of all
@@ -62,7 +65,7 @@ CUDA_KERNEL void __launch_bounds__(PLAIN_THREADS, 1)
     const int b = blockIdx.z, kv_head = blockIdx.y, k0 = blockIdx.x * PLAIN,
               dim = (int)t.dim;
     const int seen = keys_seen(t, b), rows = least((int)t.kv_len - k0, PLAIN);
-    const int from = first_query(t, k0) / PLAIN * PLAIN;
+    const int from = first_query(t, k0) / PLAIN * PLAIN, end = end_query(t, k0 + rows - 1);
     const struct head_range heads = heads_of(t, kv_head);
     const int64_t to = key_at(t, b, kv_head) + k0 * t.kv_seq;
     for (int e = 0; e < dim; e += PLAIN_WIDE) {
@@ -71,7 +74,7 @@ CUDA_KERNEL void __launch_bounds__(PLAIN_THREADS, 1)
         plain_clear(dk_sum);
         plain_clear(dv_sum);
         for (int h = heads.first; h < heads.end && k0 < seen; h++)
-            for (int q0 = from; q0 < t.q_len; q0 += PLAIN) {
+            for (int q0 = from; q0 < end; q0 += PLAIN) {
                 const struct plain_pair<T> p = pair_of(t, x, b, h, kv_head, q0, k0, seen);
                 float s[4][4], ds[4][4]; /* [key, query] */
                 plain_product(w, p.k, p.q, dim, s);
@@ -108,7 +111,7 @@ CUDA_KERNEL void __launch_bounds__(PLAIN_THREADS, 1)
         const int wide = least(dim - e, PLAIN_WIDE);
         float dq_sum[4][8];
         plain_clear(dq_sum);
-        for (int k0 = 0; k0 < at.seen; k0 += PLAIN) {
+        for (int k0 = first_key(t, at.q0) / PLAIN * PLAIN; k0 < at.seen; k0 += PLAIN) {
             const struct plain_pair<T> p =
                 pair_of(t, x, at.b, at.h, kv_head, at.q0, k0, at.seen);
             float s[4][4], ds[4][4]; /* [query, key] */

@@ -25,7 +25,9 @@ struct kernel_attention attention_of(const struct attention_n *n, const int32_t 
                                      .lengths = lengths,
                                      .positions = positions,
                                      .buckets = n->buckets,
-                                     .distance = a->distance};
+                                     .distance = a->distance,
+                                     .window = n->window,
+                                     .cap = n->capped ? a->cap : 0};
 }
 
 struct kernel_attention attention_more_of(const struct attention_more_n *n,
@@ -40,7 +42,9 @@ struct kernel_attention attention_more_of(const struct attention_more_n *n,
                                     .dim = n->dim,
                                     .causal = n->causal,
                                     .buckets = n->buckets,
-                                    .lengths = n->lengths};
+                                    .lengths = n->lengths,
+                                    .window = n->window,
+                                    .capped = n->capped};
     struct kernel_attention t = attention_of(&all, lengths, positions, a);
     t.more = true;
     return t;

@@ -112,6 +112,7 @@ struct device_args {
      * local key heads */
     int64_t first_head;
     int distance;             /* attention: beyond it positions are alike */
+    float cap;                /* attention that is capped: what no score reaches */
     bool fresh;               /* results that are FRESH are written, not added to */
     bool skip_bias;           /* linear: another rank of the group adds the bias */
     bool counts;              /* losses, sum_squares: the value enters the sum */

@@ -116,7 +116,16 @@ struct kernel_attention {
     const void *positions; /* [buckets, heads]: added to scores by distance; or NULL */
     int64_t buckets;
     int distance; /* from 1; positions farther apart count as this far apart */
+    /* causal: keys that a query sees, its own the last; 0: all up to it */
+    int64_t window;
+    float
+        cap; /* a score becomes cap tanh(score / cap), before positions are added; 0: stays */
 };
+/* The first key that a query at this position may see. */
+static inline int64_t kernel_attention_from(const struct kernel_attention *t,
+                                            int64_t position) {
+    return t->window && position >= t->window ? position + 1 - t->window : 0;
+}
 /* Keys of a sample that may be seen, of those that are here. */
 static inline int64_t kernel_attention_keys(const struct kernel_attention *t, int64_t b) {
     if (!t->lengths)
@@ -126,7 +135,8 @@ static inline int64_t kernel_attention_keys(const struct kernel_attention *t, in
 }
 /* May some queries see none of the keys? */
 static inline bool kernel_attention_blind(const struct kernel_attention *t) {
-    return (t->lengths && t->first_key > 0) || (t->causal && t->first < 0);
+    return (t->lengths && (t->first_key > 0 || t->window)) || (t->causal && t->first < 0) ||
+           kernel_attention_from(t, t->first + t->q_len - 1) >= t->kv_len;
 }
 
 /* A block of a larger tensor: what a rank holds of it. */

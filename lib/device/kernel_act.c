@@ -6,14 +6,10 @@
  */
 #include "kernel_impl.h"
 #include "kernel_type.h"
+#include "kernel_tanh.h"
 #include "kernel_vec.h"
 
 #define GELU_C 0.7978845608028654f /* sqrt(2 / pi) */
-
-/* e^-z, kept finite so that e / (1 + e) is 1 and not NaN for very negative z. */
-VEC vf exp_minus(vf z) {
-    return v_exp(v_min(v_set(87.0f), -z));
-}
 
 VEC vf gelu(vf x) {
     vf z = x * v_fma(x * x, v_set(2 * GELU_C * 0.044715f), v_set(2 * GELU_C));
@@ -46,24 +42,6 @@ VEC vf relu(vf x) {
 /* 1 where x > 0, else 0: the comparison's lanes are all ones or zero. */
 VEC vf relu_slope(vf x) {
     return (vf)((vi)(x > 0.0f) & (vi)v_set(1.0f));
-}
-
-/* tanh x = 2 s(2x) - 1 cancels near 0, where the odd series x - x^3/3 + 2x^5/15 - 17x^7/315 is
- * good to 1e-8 of x below 0.15. */
-VEC vf tanh_of(vf x) {
-    vf xx = x * x;
-    vf series =
-        v_fma(xx, v_fma(xx, v_set(-17.0f / 315), v_set(2.0f / 15)), v_set(-1.0f / 3));
-    vf small = v_fma(x * xx, series, x);
-    vf large = 2.0f * v_inverse(1.0f + exp_minus(2.0f * x)) - 1.0f;
-    vi near = (vi)(xx < 0.0225f);
-    return (vf)((near & (vi)small) | (~near & (vi)large));
-}
-
-/* 1 - tanh^2 = 4 s (1 - s) with s = s(2x), which does not cancel far out. */
-VEC vf tanh_slope(vf x) {
-    vf e = exp_minus(2.0f * x), s = v_inverse(1.0f + e);
-    return 4.0f * s * (e * s);
 }
 
 VEC vf relu2(vf x) {

@@ -9,9 +9,11 @@
  * the factor is folded into the packed queries. A query's arithmetic does not depend on the
  * ranges. Queries that are a part of a longer sequence see as many more keys as precede it.
  * To go on from the result over other keys, their log-sum-exp stands for a maximum whose sum is 1.
+ * Under a window blocks and tiles begin with the first key that one of their queries sees.
  */
 #include "kernel_impl.h"
 #include "kernel_position.h"
+#include "kernel_tanh.h"
 #include "kernel_tile.h"
 #include "kernel_type.h"
 #include "kernel_vec.h"
@@ -100,6 +102,27 @@ VEC void softmax_row(float *s, int64_t seen, int64_t wide, float *max, float *su
     v_store(sum, total);
 }
 
+/* Scores in units of log 2 that stay below a cap. */
+VEC void cap_row(float *s, int64_t seen, float cap) {
+    const vf most = v_set(LOG2_E * cap), over = v_set(1.0f / (LOG2_E * cap));
+    for (int64_t j = 0; j < seen; j += VL)
+        v_store(s + j, most * tanh_of(v_load(s + j) * over));
+}
+
+/* Rows of scores become probabilities; q0, k0: positions of the first query and key. */
+static void softmax_tile(const struct task *w, int rows, int64_t q0, int64_t k0,
+                         int64_t seen, float *o, float *max, float *sum) {
+    for (int r = 0; r < rows; r++) {
+        float *s = w->s + r * K_BLOCK;
+        const int64_t own = w->t->causal && q0 + r + 1 - k0 < seen ? q0 + r + 1 - k0 : seen;
+        const int64_t from = kernel_attention_from(w->t, q0 + r) - k0;
+        for (int64_t j = 0; j < from && j < own; j++)
+            s[j] = -INFINITY;
+        softmax_row(s, own > 0 && from < own ? own : 0, kernel_tile_pad(seen), max + r,
+                    sum + r * VL, o + r * w->pad, w->pad);
+    }
+}
+
 /* Up to six queries, the first at position q0, against `keys` keys from k0. diagonal: what is added
  * to the scores of the first query, that of the next one entry before. */
 static void forward_tile(const struct task *w, int rows, int64_t q0, int64_t k0,
@@ -109,21 +132,26 @@ static void forward_tile(const struct task *w, int rows, int64_t q0, int64_t k0,
     const bool causal = w->t->causal;
     const int64_t last = q0 + rows - k0; /* keys that the tile's last query sees */
     const int64_t seen = causal && last < keys ? last : keys;
-    if (seen <= 0)
+    const int64_t from = kernel_attention_from(w->t, q0) - k0;
+    if (seen <= 0 || from >= seen)
         return;
+    if (from >= TILE_COLS) { /* whole panels that nobody sees */
+        const int64_t c = from / TILE_COLS * TILE_COLS;
+        forward_tile(w, rows, q0, k0 + c, keys - c, kt + c * dim, v + c * pad, q,
+                     diagonal + c, o, max, sum);
+        return;
+    }
     for (int64_t c = 0; c < seen; c += TILE_COLS)
         kernel_tile(&(struct tile_product){
             rows, (int)(seen - c < TILE_COLS ? seen - c : TILE_COLS), dim, q, pad, 1,
             kt + c * dim, TILE_COLS, w->s + c, K_BLOCK, false});
+    for (int r = 0; w->t->cap > 0 && r < rows; r++)
+        cap_row(w->s + r * K_BLOCK, seen, w->t->cap);
     for (int r = 0; w->positions && r < rows; r++)
         for (int64_t c = 0; c < seen; c += VL)
             v_store(w->s + r * K_BLOCK + c,
                     v_load(w->s + r * K_BLOCK + c) + v_load(diagonal - r + c));
-    for (int r = 0; r < rows; r++) {
-        const int64_t own = causal && q0 + r + 1 - k0 < seen ? q0 + r + 1 - k0 : seen;
-        softmax_row(w->s + r * K_BLOCK, own > 0 ? own : 0, kernel_tile_pad(seen), max + r,
-                    sum + r * VL, o + r * pad, pad);
-    }
+    softmax_tile(w, rows, q0, k0, seen, o, max, sum);
     for (int64_t e = 0; e < pad; e += TILE_COLS)
         kernel_tile(
             &(struct tile_product){rows, (int)(pad - e < TILE_COLS ? pad - e : TILE_COLS),
@@ -136,6 +164,8 @@ static void forward_block(const struct task *w, int64_t q0, int64_t q1, int64_t 
     for (int64_t k = k0; k < k1; k += K_BLOCK) {
         if (w->t->causal && k >= q1)
             return;
+        if (k + K_BLOCK <= kernel_attention_from(w->t, q0))
+            continue;
         const int64_t keys = k1 - k < K_BLOCK ? k1 - k : K_BLOCK;
         if (w->positions)
             position_diagonal(w->positions, w->near, k - (q1 - 1), 1, keys + q1 - q0 - 1,
@@ -179,8 +209,9 @@ static void forward_task(const struct task *w, int64_t q0, int64_t q1, int64_t m
     const int64_t dim = w->dim, pad = w->pad;
     const int64_t last = t->first + q1; /* keys that the last query sees */
     const int64_t keys = t->causal && last < most ? last : most;
+    const int64_t begin = kernel_attention_from(t, t->first + q0) / K_BLOCK * K_BLOCK;
     begin_queries(w, q1 - q0, lse + q0);
-    for (int64_t k0 = 0; k0 < keys; k0 += w->keys_most) {
+    for (int64_t k0 = begin; k0 < keys; k0 += w->keys_most) {
         const int64_t k1 = keys - k0 < w->keys_most ? keys : k0 + w->keys_most;
         kernel_tile_pack_transposed(k1 - k0, dim, k + k0 * t->kv_seq, t->kv_seq, w->kt);
         kernel_tile_pack(k1 - k0, dim, 1.0f, v + k0 * t->kv_seq, t->kv_seq, w->v);
@@ -188,11 +219,12 @@ static void forward_task(const struct task *w, int64_t q0, int64_t q1, int64_t m
             const int64_t rows = q1 - i < Q_BLOCK ? q1 - i : Q_BLOCK;
             float *max = w->max + (i - q0), *sum = w->sum + (i - q0) * VL;
             const int64_t end = t->first + i + rows;
-            if (t->causal && k0 >= end)
+            const int64_t from = kernel_attention_from(t, end - rows);
+            if ((t->causal && k0 >= end) || k1 <= from)
                 continue;
             kernel_tile_pack(rows, dim, t->scale * LOG2_E, q + i * t->q_seq, t->q_seq,
                              w->q);
-            if (k0 == 0 && !t->more)
+            if (k0 <= from && !t->more) /* its first keys */
                 memset(w->o, 0, (size_t)(rows * pad) * sizeof *w->o);
             else
                 kernel_tile_pack(rows, dim, 1.0f, o + i * t->o_seq, t->o_seq, w->o);
@@ -251,7 +283,8 @@ void kernel_attention(const struct kernel_attention *t, const T *q, const T *k, 
         kernel_attention(&from, q, k, v, o, lse);
         return;
     }
-    if (TYPE == DTYPE_bf16 && kernel_attention_dot(t, q, k, v, o, lse))
+    if (TYPE == DTYPE_bf16 && !t->window && t->cap == 0 &&
+        kernel_attention_dot(t, q, k, v, o, lse))
         return;
     const int64_t most = task_queries(t);
     const int64_t tasks = t->batch * t->heads * ((t->q_len + most - 1) / most);

@@ -6,6 +6,7 @@
  *     dS = P (dO V^T - D)                  dK += scale dS^T Q
  *     D  = rowsum(dO O)                    dQ += scale dS K
  *
+ * Where scores are capped, dS is also multiplied by the slope of the cap.
  * K^T and V^T are packed once for each block of keys; the transposed factors P^T and dS^T
  * need no copy, because tiles read A with any strides. dK and dV are summed in scratch, dQ
  * in place over the blocks of keys in order. A head of keys, with the query heads that read it,
@@ -16,6 +17,7 @@
  */
 #include "kernel_impl.h"
 #include "kernel_position.h"
+#include "kernel_tanh.h"
 #include "kernel_tile.h"
 #include "kernel_type.h"
 #include "kernel_vec.h"
@@ -120,10 +122,52 @@ VEC void slope_row(float *p, float *ds, int64_t seen, int64_t wide, float lse,
     }
 }
 
+/* Caps a row of scores in units of log 2; slope: that of each. */
+VEC void cap_row(float *p, float *slope, int64_t seen, float cap) {
+    const vf most = v_set(LOG2_E * cap), over = v_set(1.0f / (LOG2_E * cap));
+    for (int64_t j = 0; j < seen; j += VL) {
+        const vf x = v_load(p + j) * over;
+        v_store(slope + j, tanh_slope(x));
+        v_store(p + j, most * tanh_of(x));
+    }
+}
+
+/* x[0 .. wide-1] *= y, whole vectors. */
+VEC void scale_vectors(float *x, const float *y, int64_t wide) {
+    for (int64_t c = 0; c < wide; c += VL)
+        v_store(x + c, v_load(x + c) * v_load(y + c));
+}
+
 /* x[0 .. wide-1] += y, whole vectors. */
 VEC void add_vectors(float *x, const float *y, int64_t wide) {
     for (int64_t c = 0; c < wide; c += VL)
         v_store(x + c, v_load(x + c) + v_load(y + c));
+}
+
+/* P and dS of up to six queries, of `seen` keys from k0; at: as for query_tile. */
+static void slope_tile(const struct task *w, int rows, int64_t r, int64_t q0, int64_t k0,
+                       int64_t seen, int64_t at, const float *lse) {
+    float *p = w->p + r * w->k_block, *ds = w->ds + r * w->k_block;
+    float slope[K_BLOCK];
+    /* Tiles of keys begin anywhere: they read up to five columns past a query's last key.
+     */
+    int64_t wide = kernel_tile_pad(seen + TILE_ROWS);
+    wide = wide < w->k_block ? wide : w->k_block;
+    for (int i = 0; i < rows; i++, p += w->k_block, ds += w->k_block) {
+        const int64_t own = w->t->causal && q0 + i + 1 - k0 < seen ? q0 + i + 1 - k0 : seen;
+        const int64_t from = clamp(kernel_attention_from(w->t, q0 + i) - k0, wide);
+        if (w->t->cap > 0)
+            cap_row(p, slope, seen, w->t->cap);
+        if (w->positions)
+            add_vectors(p, w->diagonal + at - i, seen);
+        slope_row(p, ds, own > 0 ? own : 0, wide, lse[i], w->row_sum[r + i]);
+        memset(p, 0, (size_t)from * sizeof *p);
+        memset(ds, 0, (size_t)from * sizeof *ds);
+        if (w->positions)
+            add_vectors(w->ddiagonal + at - i, ds, seen);
+        if (w->t->cap > 0)
+            scale_vectors(ds, slope, seen);
+    }
 }
 
 /* P and dS of up to six queries from position q0, rows r.. of the block, and their dQ. at: where
@@ -145,19 +189,7 @@ static void query_tile(const struct task *w, int rows, int64_t r, int64_t q0, in
                                            w->dout + r * pad, pad, 1, w->vt + c * dim,
                                            TILE_COLS, ds + c, w->k_block, false});
     }
-    /* Tiles of keys begin anywhere: they read up to five columns past a query's last key.
-     */
-    int64_t wide = kernel_tile_pad(seen + TILE_ROWS);
-    wide = wide < w->k_block ? wide : w->k_block;
-    for (int i = 0; w->positions && i < rows; i++)
-        add_vectors(p + i * w->k_block, w->diagonal + at - i, seen);
-    for (int i = 0; i < rows; i++) {
-        const int64_t own = causal && q0 + i + 1 - k0 < seen ? q0 + i + 1 - k0 : seen;
-        slope_row(p + i * w->k_block, ds + i * w->k_block, own > 0 ? own : 0, wide, lse[i],
-                  w->row_sum[r + i]);
-    }
-    for (int i = 0; w->positions && i < rows; i++)
-        add_vectors(w->ddiagonal + at - i, ds + i * w->k_block, seen);
+    slope_tile(w, rows, r, q0, k0, seen, at, lse);
     for (int64_t e = 0; w->want_q && e < pad; e += TILE_COLS)
         kernel_tile(&(struct tile_product){rows, tile_cols(pad - e), seen, ds, w->k_block,
                                            1, w->k + e, pad, w->dq + r * pad + e, pad,
@@ -174,12 +206,17 @@ static void key_tiles(const struct task *w, int64_t q0, int64_t queries, int64_t
         const int64_t r = w->t->causal && k0 + c > q0 ? k0 + c - q0 : 0;
         if (r >= queries)
             return;
+        const int64_t end = w->t->window /* of the queries that see one of these keys */
+                                ? clamp(k0 + c + rows - 1 + w->t->window - q0, queries)
+                                : queries;
+        if (r >= end)
+            continue;
         for (int64_t e = 0; e < pad; e += TILE_COLS) {
             kernel_tile(&(struct tile_product){
-                rows, tile_cols(pad - e), queries - r, w->p + r * w->k_block + c, 1,
-                w->k_block, w->dout + r * pad + e, pad, w->dv + c * pad + e, pad, true});
+                rows, tile_cols(pad - e), end - r, w->p + r * w->k_block + c, 1, w->k_block,
+                w->dout + r * pad + e, pad, w->dv + c * pad + e, pad, true});
             kernel_tile(&(struct tile_product){
-                rows, tile_cols(pad - e), queries - r, w->ds + r * w->k_block + c, 1,
+                rows, tile_cols(pad - e), end - r, w->ds + r * w->k_block + c, 1,
                 w->k_block, w->q + r * pad + e, pad, w->dk + c * pad + e, pad, true});
         }
     }
@@ -206,7 +243,7 @@ static void block_pair(const struct task *w, const struct head *h, int64_t q0, i
     kernel_tile_pack(rows, dim, t->scale * LOG2_E, h->q + q0 * t->q_seq, t->q_seq, w->q);
     kernel_tile_pack(rows, dim, 1.0f, h->dout + q0 * t->o_seq, t->o_seq, w->dout);
     row_sums(w, rows, h->o + q0 * t->o_seq);
-    if (w->want_q && k0 == 0 && !t->more)
+    if (w->want_q && k0 <= kernel_attention_from(t, position) && !t->more)
         memset(w->dq, 0, (size_t)(rows * pad) * sizeof *w->dq);
     else if (w->want_q)
         kernel_tile_pack(rows, dim, 1.0f, h->dq + q0 * t->q_seq, t->q_seq, w->dq);
@@ -241,7 +278,8 @@ static void head_pairs(const struct task *w, const struct head *s, int64_t head,
     }
     for (int64_t i = q0; i < q1; i += Q_BLOCK) {
         const int64_t rows = q1 - i < Q_BLOCK ? q1 - i : Q_BLOCK;
-        if (!t->causal || t->first + i + rows > k0)
+        if ((!t->causal || t->first + i + rows > k0) &&
+            kernel_attention_from(t, t->first + i) < k0 + keys)
             block_pair(w, &h, i, rows, k0, keys);
     }
     if (w->positions)
@@ -378,7 +416,7 @@ void kernel_attention_bwd(const struct kernel_attention *t, const T *q, const T 
         kernel_attention_bwd(&from, q, k, v, o, lse, dout, dq, dk, dv, dpositions);
         return;
     }
-    if (TYPE == DTYPE_bf16 &&
+    if (TYPE == DTYPE_bf16 && !t->window && t->cap == 0 &&
         kernel_attention_bwd_dot(t, q, k, v, o, lse, dout, dq, dk, dv, dpositions))
         return;
     const struct head all = {q, k, v, o, lse, dout, dq, dk, dv, dpositions};

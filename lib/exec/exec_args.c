@@ -146,6 +146,7 @@ ARGS(attention) {
     a->first_key = part_at(t, t->ins->step) * n->kv_seq;
     a->first_head = b.first[2] % (n->group * n->kv_heads);
     a->distance = (int)attr[ATTR_distance];
+    a->cap = (float)attr[ATTR_softcap];
     a->scale =
         attr[ATTR_scale] != 0 ? (float)attr[ATTR_scale] : 1.0f / sqrtf((float)n->dim);
 }

@@ -234,7 +234,7 @@ static int put(json_t *doc, json_t *done, const char *name, const char *key, jso
     return rc;
 }
 
-/* "=layers" or "?tied" is set; anything else is as the family has it. */
+/* "=layers", "?tied" or "~window", which is 0 where the key is null, is set; anything else is as the family has it. */
 static int read_key(json_t *doc, json_t *done, const json_t *section, const json_t *config,
                     const char *key, const json_t *table, struct err *err) {
     const char *text = json_string_value(table), *name = text ? text + 1 : NULL;
@@ -242,13 +242,15 @@ static int read_key(json_t *doc, json_t *done, const json_t *section, const json
     json_t *sizes = json_object_get(doc, "sizes"), *rates = json_object_get(doc, "rates");
     if (is_unread(key, section))
         return 0;
-    if (!text || (*text != '=' && *text != '?'))
+    if (!text || !*text || !strchr("=?~", *text))
         return !v || same(table, v) || is_dropout(key)
                    ? 0
                    : differs(key, table, v, "the family", err);
     const json_t *own = json_object_get(sizes, name);
     if (!own && !json_object_get(rates, name))
         return 0; /* it follows from others */
+    if (*text == '~' && (!v || json_is_null(v)))
+        return put(doc, done, name, key, json_integer(0), err);
     if (!v)
         return json_is_string(own) || is_dropout(key)
                    ? 0

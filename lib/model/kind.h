@@ -81,7 +81,9 @@ bool role_splits(enum role role);
     X(gain, ATTR_REAL, 0, 1e6)          /* rotary: of what has turned */                   \
     X(offset, ATTR_REAL, -1e6, 1e6)     /* rms norm: added to the weight */                \
     X(root, ATTR_INT, 1, 1L << 53)      /* scale: x is multiplied by its root */           \
-    X(cap, ATTR_REAL, 0, 1e30)          /* soft cap: what no number reaches; 0: none */
+    X(cap, ATTR_REAL, 0, 1e30)          /* soft cap: what no number reaches; 0: none */    \
+    X(window, ATTR_INT, 0, 0x1p40)      /* attention: keys seen, the last ones; 0: all */  \
+    X(softcap, ATTR_REAL, 0, 1e30)      /* attention: what no score reaches; 0: none */
 enum attr {
 #define X(id, type, least, below) ATTR_##id,
     KIND_ATTRS(X)
@@ -119,9 +121,10 @@ enum kind_flag {
       "eps=1e-5 offset=0", KIND_CHEAP)                                                     \
     X(attention, "attention", "q[b s h d] k[b t h/ d] v[b t h/ d] lengths:int[b]?",        \
       "positions[n h]?", "y[b s h d]", "t gathered d whole n whole",                       \
-      "causal=0 scale=0 distance=128", KIND_BULKY)                                         \
+      "causal=0 scale=0 distance=128 window=0 softcap=0", KIND_BULKY)                      \
     X(attention_packed, "attention", "qkv[b s 3 h d]", "positions[n h]?", "y[b s h d]",    \
-      "s whole d whole n whole", "causal=0 scale=0 distance=128", KIND_BULKY)              \
+      "s whole d whole n whole", "causal=0 scale=0 distance=128 window=0 softcap=0",       \
+      KIND_BULKY)                                                                          \
     X(rotary, "rotary", "x[b s h d%2]", "", "y[b s h d]", "d whole",                       \
       "base=10000 share=1 factor=1 original=0 low=1 high=4 by_pair=0 gain=1", KIND_CHEAP)  \
     X(swiglu, "swiglu", "x[B..] z[B..]", "", "y[B..]", "", "", KIND_CHEAP)                 \

@@ -1,4 +1,5 @@
 #include "model/model.h"
+#include "model/seen.h"
 
 #include "model/config.h"
 
@@ -70,14 +71,13 @@ static double shape_volume(const struct model *m, const struct shape *s, int64_t
     return n;
 }
 
-/* Two products of every query with the keys that it sees: causal, half of the last ones. */
+/* Two products of every query with the keys that it sees. */
 static double attention_flops(const struct model *m, const struct model_op *op,
                               int64_t batch) {
     const struct shape *y = &m->tensors[op->out[0]].shape;
     const struct shape *keys = &m->tensors[op->in[op->n_in > 1]].shape;
-    double seq = (double)m->dims[y->dim[1]].size, seen = (double)m->dims[keys->dim[1]].size;
-    if (op->attr[ATTR_causal] != 0)
-        seen -= (seq - 1) / 2;
+    double seen = keys_seen(m->dims[y->dim[1]].size, m->dims[keys->dim[1]].size,
+                            op->attr[ATTR_causal] != 0, (int64_t)op->attr[ATTR_window]);
     return 4 * shape_volume(m, y, batch) * seen;
 }
 

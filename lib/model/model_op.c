@@ -320,6 +320,17 @@ static bool does_nothing(const struct model_op *op) {
            (op->kind == OP_add && op->n_in == 1);
 }
 
+/* A window ends with the query's own key; what a cap lets through is the score alone. */
+static int check_attention(const struct model_op *op, struct err *err) {
+    if (op->kind != OP_attention && op->kind != OP_attention_packed)
+        return 0;
+    if (op->attr[ATTR_window] != 0 && op->attr[ATTR_causal] == 0)
+        return err_input(err, "window: only causal attention has one");
+    if (op->attr[ATTR_softcap] != 0 && op->param[0] >= 0)
+        return err_input(err, "softcap: attention with positions has none");
+    return 0;
+}
+
 /* Results are entered last, so that an op does not read its own. */
 int read_op(struct reader *r, const json_t *v, struct err *err) {
     struct model_op op = {.block = r->block, .file_op = r->file_op};
@@ -333,8 +344,8 @@ int read_op(struct reader *r, const json_t *v, struct err *err) {
                 read_attrs(r, v, &op, err) == 0 &&
                 read_operands(r, v, in, &op, &shapes, err) == 0 &&
                 read_results(r, v, &op, results, &shapes, err) == 0 &&
-                read_params(r, v, &op, err) == 0 && bind(r, &op, &shapes, err) == 0 &&
-                read_routing(r, &op, &shapes, err) == 0;
+                read_params(r, v, &op, err) == 0 && check_attention(&op, err) == 0 &&
+                bind(r, &op, &shapes, err) == 0 && read_routing(r, &op, &shapes, err) == 0;
     json_decref(in);
     if (!good)
         return -1;

@@ -5,11 +5,13 @@
 #include "model/config_rope.h"
 #include "model/read.h"
 
-/* "=layers" is a rate or an expression over sizes, "?tied" whether one is not 0; anything else is
- * itself. New reference. */
+#include <string.h>
+
+/* "=layers" is a rate or an expression over sizes, "?tied" whether one is not 0, "~window" one that is
+ * null where it is 0; anything else is itself. New reference. */
 static json_t *fill_value(struct reader *r, const json_t *v, struct err *err) {
     const char *text = json_string_value(v);
-    if (!text || (text[0] != '=' && text[0] != '?'))
+    if (!text || !text[0] || !strchr("=?~", text[0]))
         return json_deep_copy(v);
     const json_t *rate = json_object_get(r->rates, text + 1);
     if (rate && text[0] == '=')
@@ -18,6 +20,8 @@ static json_t *fill_value(struct reader *r, const json_t *v, struct err *err) {
     int64_t value = 0;
     int rc = read_int(r, expression, "", &value, err);
     json_decref(expression);
+    if (rc == 0 && text[0] == '~' && value == 0)
+        return json_null();
     return rc < 0 ? NULL : text[0] == '?' ? json_boolean(value != 0) : json_integer(value);
 }
 

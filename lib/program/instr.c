@@ -2,6 +2,7 @@
 #include "program/instr.h"
 
 #include "common/rng.h"
+#include "model/seen.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -27,6 +28,9 @@ static void fill_infos(void) {
     struct instr_info *info = NULL;
 #define OPCODE(id, key, about) info = &infos[I_##id];
 #define N(name)                info->shape[info->n_shape++] = #name;
+#define OPTION(name)                                                                       \
+    N(name)                                                                                \
+    info->n_options++;
 #define IN(label, elems, bits) info->in[info->n_in++] = (struct operand_info){#label, bits};
 #define IDS(label, elems, below)                                                           \
     info->in[info->n_in++] = (struct operand_info){#label, OPERAND_IDS};
@@ -198,10 +202,18 @@ char *instr_name_format(enum opcode code, enum dtype dtype, char *buf, size_t si
     return buf;
 }
 
+int instr_shape_written(enum opcode code, const union instr_n *n) {
+    const struct instr_info *info = instr_info(code);
+    int k = info->n_shape;
+    while (k > info->n_shape - info->n_options && !n->v[k - 1])
+        k--;
+    return k;
+}
+
 char *instr_shape_format(enum opcode code, const union instr_n *n, char *buf, size_t size) {
     size_t used = 0;
     buf[0] = '\0';
-    for (int k = 0; k < instr_info(code)->n_shape && used < size; k++)
+    for (int k = 0; k < instr_shape_written(code, n) && used < size; k++)
         used += (size_t)snprintf(buf + used, size - used, "%s%lld", k ? "," : "",
                                  (long long)n->v[k]);
     return buf;

@@ -25,7 +25,7 @@ enum opcode {
     OPCODE_COUNT
 };
 
-enum { INSTR_MAX_IN = 8, INSTR_MAX_OUT = 4, INSTR_MAX_SHAPE = 12, COPY_MAX_RANK = 3 };
+enum { INSTR_MAX_IN = 8, INSTR_MAX_OUT = 4, INSTR_MAX_SHAPE = 13, COPY_MAX_RANK = 3 };
 enum { INSTR_MAX_BUFFERS = INSTR_MAX_IN + INSTR_MAX_OUT };
 
 /* For every opcode X: struct X_n, the numbers of its shape; X_in and X_out, its operands as buffers
@@ -174,6 +174,7 @@ struct instr_info {
     const char *name, *about;
     enum key_kind key;
     int n_shape, n_in, n_out;
+    int n_options; /* of the numbers of its shape, the last ones */
     const char *shape[INSTR_MAX_SHAPE + 1];
     struct operand_info in[INSTR_MAX_IN + 1], out[INSTR_MAX_OUT + 1];
 };
@@ -236,6 +237,8 @@ uint64_t instr_key_hash(const struct instr_key *k);
 int instr_key_compare(const struct instr_key *a, const struct instr_key *b);
 /* "linear.bf16"; "linear" where it is f32. Returns buf. */
 char *instr_name_format(enum opcode code, enum dtype dtype, char *buf, size_t size);
+/* How many of the numbers files hold: all up to the last that is no option or not 0. */
+int instr_shape_written(enum opcode code, const union instr_n *n);
 /* The numbers as profiles hold them: "2048,1536,384,0,1". Returns buf. */
 char *instr_shape_format(enum opcode code, const union instr_n *n, char *buf, size_t size);
 

@@ -29,7 +29,7 @@ static void instr_print(const struct program *g, const struct stage_program *sp,
     const struct instr_info *info = instr_info(i->code);
     char name[40];
     fprintf(f, "%-20s", instr_name_format(i->code, i->dtype, name, sizeof name));
-    for (int k = 0; k < info->n_shape; k++)
+    for (int k = 0; k < instr_shape_written(i->code, &i->n); k++)
         fprintf(f, " %s=%lld", info->shape[k], (long long)i->n.v[k]);
     print_operands(sp, i->in.v, INSTR_MAX_IN, f);
     fputs(" ->", f);

@@ -20,6 +20,8 @@ struct form {
     int distance;
     const int32_t *lengths;
     int parts, own; /* keys come in so many parts, this one first; 0: all at once */
+    int64_t window;
+    float cap;
 };
 
 static struct data make_form(const struct form *x) {
@@ -44,7 +46,9 @@ static struct data make_form(const struct form *x) {
                            .lengths = x->lengths,
                            .scale = 1.0f / sqrtf((float)x->dim),
                            .buckets = x->buckets,
-                           .distance = x->distance},
+                           .distance = x->distance,
+                           .window = x->window,
+                           .cap = x->cap},
                      .parts = x->parts ? x->parts : 1,
                      .own = x->own};
     d.q_n = x->batch * d.t.q_batch, d.kv_n = x->batch * d.t.kv_batch;
@@ -137,6 +141,12 @@ static const float *position(const struct data *d, int64_t h, int64_t i, int64_t
     return d->table + bucket(&d->t, j - (d->t.first + i)) * d->t.heads + h;
 }
 
+/* How much a score under its cap grows with what it was. */
+static double slope(const struct kernel_attention *t, double product) {
+    const double x = cosh(t->scale * product / t->cap);
+    return 1 / (x * x);
+}
+
 /* One query of one head: probabilities, output, and its share of the gradients. */
 static void reference_query(const struct data *d, const struct reference *r, int64_t b,
                             int64_t h, int64_t i, double *p) {
@@ -146,17 +156,21 @@ static void reference_query(const struct data *d, const struct reference *r, int
     const int64_t at = b * t->q_batch + i * t->q_seq + h * t->dim;
     const int64_t out = b * t->o_batch + i * t->o_seq + h * t->dim;
     const int64_t kv = b * t->kv_batch + (t->first_head + h) / t->group * t->dim;
+    const int64_t behind = t->first + i + 1 - t->window;
+    const int64_t from = t->window && behind > 0 ? behind : 0;
     double max = -INFINITY, sum = 0, mean = 0;
-    for (int64_t j = 0; j < seen; j++) {
+    for (int64_t j = from; j < seen; j++) {
         const float *more = position(d, h, i, j);
         p[j] = t->scale * dot(t->dim, d->q + at, d->k + kv + j * t->kv_seq);
+        if (t->cap > 0)
+            p[j] = t->cap * tanh(p[j] / t->cap);
         p[j] += more ? *more : 0;
         max = fmax(max, p[j]);
     }
-    for (int64_t j = 0; j < seen; j++)
+    for (int64_t j = from; j < seen; j++)
         sum += p[j] = exp(p[j] - max);
-    r->lse[(b * t->heads + h) * t->q_len + i] = max + log(sum);
-    for (int64_t j = 0; j < seen; j++) {
+    r->lse[(b * t->heads + h) * t->q_len + i] = sum > 0 ? max + log(sum) : -INFINITY;
+    for (int64_t j = from; j < seen; j++) {
         p[j] /= sum;
         for (int64_t e = 0; e < t->dim; e++) {
             r->o[out + e] += p[j] * d->v[kv + j * t->kv_seq + e];
@@ -164,12 +178,14 @@ static void reference_query(const struct data *d, const struct reference *r, int
         }
         mean += p[j] * dot(t->dim, d->dout + out, d->v + kv + j * t->kv_seq);
     }
-    for (int64_t j = 0; j < seen; j++) {
+    for (int64_t j = from; j < seen; j++) {
         const int64_t key = kv + j * t->kv_seq;
         const float *more = position(d, h, i, j);
         double ds = p[j] * (dot(t->dim, d->dout + out, d->v + key) - mean);
         if (more)
             r->dtable[more - d->table] += ds;
+        if (t->cap > 0)
+            ds *= slope(t, dot(t->dim, d->q + at, d->k + key));
         for (int64_t e = 0; e < t->dim; e++) {
             r->dq[at + e] += t->scale * ds * d->k[key + e];
             r->dk[key + e] += t->scale * ds * d->q[at + e];
@@ -191,10 +207,14 @@ static void check_form(const struct form *x) {
     forward(&d);
     backward(&d);
     snprintf(what, sizeof what,
-             "%dx%d/%d heads from %d, %d from %d x %d in %d from %d, dim %d%s, %d buckets",
+             "%dx%d/%d heads from %d, %d from %d x %d in %d from %d, dim %d%s, %d buckets, "
+             "window %d, cap %g",
              (int)x->batch, (int)x->heads, (int)x->kv_heads, (int)x->first_head,
              (int)x->q_len, (int)x->first, (int)x->kv_len, d.parts, d.own, (int)x->dim,
-             x->causal ? ", causal" : "", (int)x->buckets);
+             x->causal ? ", causal" : "", (int)x->buckets, (int)x->window, (double)x->cap);
+    for (int64_t i = 0; i < rows; i++) /* what sees nothing agrees */
+        if (isinf(r.lse[i]) && d.lse[i] == (float)r.lse[i])
+            r.lse[i] = d.lse[i] = 0;
     double e[] = {nmse(d.o_n, d.o, r.o),    nmse(rows, d.lse, r.lse),
                   nmse(d.q_n, d.dq, r.dq),  nmse(d.kv_n, d.dk, r.dk),
                   nmse(d.kv_n, d.dv, r.dv), nmse(d.table_n, d.dtable, r.dtable)};
@@ -290,6 +310,34 @@ static void test_positions(void) {
                               .buckets = 16, .distance = 64});
 }
 
+/* Queries that see the last keys only: fewer and more than a block's, from a part of the sequence,
+ * by parts that a query sees nothing of, with caps, and behind the length of a sample nothing. */
+static void test_windows(void) {
+    static const int64_t windows[] = {2, 7, 64, 97, 256, 299, 300, 4000};
+    const int32_t lengths[] = {1, 300, 257, 40};
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
+        const int64_t w = windows[i];
+        check_form(&(struct form){2, 4, 300, 300, 16, true, .kv_heads = 2, .group = 2,
+                                  .window = w, .cap = i % 2 ? 0.8f : 0});
+        check_form(&(struct form){1, 2, 100, 300, 24, true, .kv_heads = 2, .group = 1,
+                                  .first = 150, .window = w});
+        for (int own = 0; own < 3; own++)
+            check_form(&(struct form){2, 2, 100, 300, 16, true, .kv_heads = 2, .group = 1,
+                                      .first = 100 * own, .parts = 3, .own = own,
+                                      .window = w, .cap = i % 2 ? 2 : 0});
+    }
+    check_form(&(struct form){4, 2, 300, 300, 16, true, .kv_heads = 1, .group = 2,
+                              .lengths = lengths, .window = 262});
+    check_form(&(struct form){2, 2, 200, 200, 16, true, .kv_heads = 2, .group = 1,
+                              .buckets = 32, .distance = 128, .window = 30});
+    check_form(&(struct form){1, 1, 2500, 2500, 130, true, .kv_heads = 1, .group = 1,
+                              .window = 1500});
+    check_form(&(struct form){1, 1, 270, 270, 530, true, .kv_heads = 1, .group = 1,
+                              .window = 20, .cap = 1});
+    check_form(
+        &(struct form){1, 2, 90, 70, 20, false, .kv_heads = 2, .group = 1, .cap = 1});
+}
+
 /* What the gradients are those of. */
 static double loss(const struct data *d) {
     const struct kernel_attention *t = &d->t;
@@ -348,6 +396,8 @@ static void test_differences(void) {
     check_differences(&(struct form){2, 4, 3, 6, 2, true, .kv_heads = 2, .group = 2,
                                      .first = 3, .buckets = 4, .distance = 4,
                                      .lengths = lengths, .parts = 3, .own = 1});
+    check_differences(&(struct form){1, 4, 6, 6, 2, true, .kv_heads = 2, .group = 2,
+                                     .window = 3, .cap = 1.5f});
 }
 
 static void test_shapes(void) {
@@ -427,6 +477,8 @@ static void test_repeat(void) {
                                 .buckets = 32, .distance = 128});
     check_repeat(&(struct form){1, 4, 111, 333, 48, true, .kv_heads = 2, .group = 2,
                                 .first = 111, .parts = 3, .own = 1});
+    check_repeat(&(struct form){1, 4, 333, 333, 48, true, .kv_heads = 2, .group = 2,
+                                .window = 100, .cap = 3});
 }
 
 int main(void) {
@@ -436,6 +488,7 @@ int main(void) {
     with_threads(test_rounds);
     with_threads(test_positions);
     with_threads(test_lengths);
+    with_threads(test_windows);
     with_threads(test_differences);
     with_threads(test_long);
     with_threads(test_large_scores);

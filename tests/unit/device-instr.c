@@ -41,6 +41,7 @@ static int64_t number(const char *name, int shape) {
         {"kv_heads", {2, 2, 2, 1}},     {"kv_seq", {9, 32, 17, 1}},
         {"buckets", {8, 0, 6, 0}},      {"packed", {0, 1, 0, 1}},
         {"back", {0, 1, 1, 0}},         {"lengths", {1, 0, 1, 0}},
+        {"capped", {0, 1, 1, 0}},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!strcmp(numbers[i].name, name))
@@ -165,6 +166,7 @@ static void begin(struct trial *t, enum opcode code, int shape, enum dtype dtype
                                               .factor = 1,
                                               .gain = 1},
                                    .distance = 16,
+                                   .cap = 0.7f,
                                    .box = {.rank = 1, .size = {elems}, .whole = {elems}},
                                    .rate = 0.5f,
                                    .copy = {2, t->size, t->stride, t->stride},

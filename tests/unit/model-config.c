@@ -149,6 +149,11 @@ static const struct {
      QWEN3_MOE(768) LLAMA(48, 2048, 32, 4, 6144, 151936, 40960) "}"},
     {"Qwen/Qwen3-235B-A22B", 235093634560,
      QWEN3_MOE(1536) LLAMA(94, 4096, 64, 4, 12288, 151936, 40960) "}"},
+    {"microsoft/Phi-3-mini-4k-instruct", 3821079552,
+     "{'model_type': 'phi3', 'rms_norm_eps': 1e-05, 'rope_theta': 10000.0, "
+     "'rope_scaling': null, 'sliding_window': 2047, 'attention_bias': false, "
+     "'embd_pdrop': 0.0, 'resid_pdrop': 0.0, 'original_max_position_embeddings': 4096, "
+     "'tie_word_embeddings': false, " LLAMA(32, 3072, 32, 32, 8192, 32064, 4096) "}"},
     {"microsoft/phi-4", 14659507200,
      "{'model_type': 'phi3', 'rms_norm_eps': 1e-05, 'rope_theta': 250000, "
      "'rope_scaling': null, 'sliding_window': null, 'attention_bias': false, "
@@ -281,6 +286,9 @@ static void test_beside(void) {
            "another number of heads");
     beside("gpt:nano", "{'model_type': 'gpt2', 'activation_function': 'relu'}",
            "activation_function: expected \"gelu_new\"", "GPT-2 with relu");
+    beside("phi3:nano",
+           "{'model_type': 'phi3', 'num_key_value_heads': 2, 'sliding_window': 64}",
+           "sliding_window: expected null", "a window that the model has not");
     beside("llama:nano", "{'model_type': 'gemma'}", "model_type: expected that of llama",
            "Gemma as Llama");
     beside("llama:nano",

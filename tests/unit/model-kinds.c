@@ -435,6 +435,11 @@ static void test_slots(void) {
         "eps:...0...1...-1");
     refuses("'kind': 'attention', 'in': ['x'], 'out': 'y', 'dims': ['batch'], 'causal': 1",
             "causal:...whole");
+    refuses("'kind': 'attention', 'in': ['x'], 'out': 'y', 'dims': ['batch'], 'window': 4",
+            "window: only causal attention");
+    refuses("'kind': 'attention', 'in': ['x'], 'out': 'y', 'dims': ['batch'], 'softcap': 4,"
+            " 'positions': {'dims': ['seq', 'hidden']}",
+            "softcap: attention with positions");
 }
 
 static void test_parameters(void) {

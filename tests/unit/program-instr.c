@@ -106,6 +106,20 @@ static void test_known_work(void) {
     ok(w.flops == 210 && w.in[0] == 21 && w.in[1] == 35 && w.in[2] == 5 && w.out[0] == 15 &&
            instr_bytes(&w, DTYPE_f32) == 4 * 76 && instr_bytes(&w, DTYPE_bf16) == 2 * 76,
        "linear: 2mnk operations, every operand once");
+    union instr_n last = {
+        .attention = {1, 1, 1, 1, .seq = 8, .kv_seq = 8, .dim = 5, .causal = 1}};
+    char text[64];
+    ok(work_of(I_attention, last).flops == 4 * 5 * 36 &&
+           !strcmp(instr_shape_format(I_attention, &last, text, sizeof text),
+                   "1,1,1,1,8,8,5,1,0,0,0"),
+       "causal attention: 1 + 2 .. + 8 keys are seen; options that are 0 are not written");
+    last.attention.window = 3;
+    ok(work_of(I_attention, last).flops == 4 * 5 * (1 + 2 + 6 * 3) &&
+           !strcmp(instr_shape_format(I_attention, &last, text, sizeof text),
+                   "1,1,1,1,8,8,5,1,0,0,0,3"),
+       "under a window: the last 3 at most");
+    last.attention.seq = 4; /* the last ones */
+    ok(work_of(I_attention, last).flops == 4 * 5 * 4 * 3, "of later queries: 3 each");
     n.linear.bias = 0;
     ok(work_of(I_linear, n).in[2] == 0, "linear without a bias has no third operand");
     union instr_n dw = {.linear_dw = {.m = 3, .n = 5, .k = 7}};

@@ -74,7 +74,7 @@ static int64_t trial_number(struct trial *t, const char *name) {
         {"kernel", 1, 3},  {"stride", 1, 3},   {"parts", 1, 4}, {"batch", 1, 4},
         {"heads", 1, 4},   {"kv_heads", 1, 2}, {"outer", 1, 3}, {"groups", 1, 3},
         {"choices", 1, 3}, {"capacity", 1, 9}, {"group", 1, 3}, {"ih", 1, 12},
-        {"iw", 1, 12},     {"ph", 0, 2},       {"pw", 0, 2}};
+        {"iw", 1, 12},     {"ph", 0, 2},       {"pw", 0, 2},    {"capped", 0, 1}};
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
         if (!strcmp(ranges[i].name, name))
             return trial_pick(t, ranges[i].least, ranges[i].most);
@@ -130,6 +130,8 @@ static void trial_attention(struct trial *t, struct attention_n *n, bool may_pac
     n->packed = may_pack && n->group == 1 && rng_below(&t->rng, 2);
     if (n->causal || n->packed)
         n->kv_seq = n->seq;
+    n->window = n->causal && rng_below(&t->rng, 2) ? trial_pick(t, 1, 40) : 0;
+    n->capped = !n->buckets && rng_below(&t->rng, 2);
 }
 
 /* Rows of blocks, the windows over them, and what one member of the group sends or gets. */
@@ -207,6 +209,7 @@ static void trial_attentions(struct trial *t) {
     n->attention_more.heads = all.heads, n->attention_more.group = all.group;
     n->attention_more.dim = all.dim, n->attention_more.kv_seq = all.kv_seq;
     n->attention_more.buckets = all.buckets;
+    n->attention_more.window = all.window, n->attention_more.capped = all.capped;
     if (all.causal)
         t->args.first = trial_pick(t, 0, 1) * all.kv_seq;
 }
@@ -408,6 +411,7 @@ static void trial_begin_shape(struct trial *t, enum opcode code, enum dtype dtyp
                                    .eps = 1e-5f,
                                    .scale = 0.1f,
                                    .distance = 16,
+                                   .cap = 0.7f,
                                    .rate = 0.4f,
                                    .op = (int)trial_pick(t, 0, 5),
                                    .beta1 = 0.9f,

@@ -189,6 +189,7 @@ static struct cuda_given given_at(const struct bench *b, int set) {
         .eps = 1e-5f,
         .angles = {.log2_base = 13, .turned = b->key.n.rotary.dim, .factor = 1, .gain = 1},
         .distance = 128,
+        .cap = 50,
         .first = first_query(&b->key),
         .rate = 0.1f,
         .copy = {2, b->copy_size, b->copy_src, b->copy_dst},

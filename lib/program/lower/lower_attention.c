@@ -45,12 +45,21 @@ static struct attention_n separate_shape(const struct emit *e, int op) {
         .dim = lower_size(e, op, DIM)};
 }
 
+/* 0 where it holds all keys of the sequence. */
+static int64_t window_of(const struct emit *e, const struct model_op *o) {
+    const struct shape *keys = &e->m->tensors[o->in[o->n_in > 1]].shape;
+    const double window = o->attr[ATTR_window];
+    return window < (double)e->m->dims[keys->dim[1]].size ? (int64_t)window : 0;
+}
+
 static struct attention_n shape_of(const struct emit *e, int op) {
     const struct model_op *o = op_of(e, op);
     bool packed = o->kind == OP_attention_packed;
     struct attention_n n = packed ? packed_shape(e, op) : separate_shape(e, op);
     n.causal = o->attr[ATTR_causal] != 0;
     n.lengths = o->n_in > 3;
+    n.window = window_of(e, o);
+    n.capped = o->attr[ATTR_softcap] != 0;
     if (o->param[0] >= 0)
         n.buckets = lower_size(e, op, packed ? PACKED_BUCKETS : BUCKETS);
     return n;
@@ -136,7 +145,9 @@ static struct attention_more_n without_packed(const struct attention_n *n) {
                                      .dim = n->dim,
                                      .causal = n->causal,
                                      .buckets = n->buckets,
-                                     .lengths = n->lengths};
+                                     .lengths = n->lengths,
+                                     .window = n->window,
+                                     .capped = n->capped};
 }
 
 /* An instruction over the keys of the rank so many before this one. All but the first go on from
