@@ -21,31 +21,27 @@ static void add(struct words *w, const char *text) {
     arr_push(w, mem_strdup(text));
 }
 
-const char *keep_option(const struct keep *k, const char *option) {
-    const size_t n = strlen(option);
-    for (int i = 1; i < k->n_command - 1; i++) {
-        if (strncmp(k->command[i], option, n) != 0)
-            continue;
-        if (k->command[i][n] == '=')
-            return k->command[i] + n + 1;
-        if (!k->command[i][n] && i + 1 < k->n_command - 1)
-            return k->command[i + 1];
-    }
-    return NULL;
-}
-
-static bool is_given(const struct keep *k, const char *option) {
+/* The first word of the command that gives this option of weft-run's; 0 = none does. Its last word
+ * is the plan. */
+static int find_option(const struct keep *k, const char *option) {
     const size_t n = strlen(option);
     for (int i = 1; i < k->n_command - 1; i++)
         if (!strncmp(k->command[i], option, n) &&
             (!k->command[i][n] || k->command[i][n] == '='))
-            return true;
-    return false;
+            return i;
+    return 0;
+}
+
+const char *keep_option(const struct keep *k, const char *option) {
+    const int i = find_option(k, option);
+    if (i && k->command[i][strlen(option)] == '=')
+        return k->command[i] + strlen(option) + 1;
+    return i && i + 1 < k->n_command - 1 ? k->command[i + 1] : NULL;
 }
 
 static void add_pair(struct words *w, const struct keep *k, const char *option,
                      const char *value) {
-    if (is_given(k, option))
+    if (find_option(k, option))
         return;
     add(w, option);
     add(w, value);
@@ -79,9 +75,9 @@ static void add_settings(struct words *w, const struct keep *k) {
     journal_account(k->journal, &a, NULL);
     /* An hour without a failure counts as one, so that it begins with something. */
     snprintf(every, sizeof every, "%.0f", (a.wall_s + 3600) / (double)(a.failures + 1));
-    if (!is_given(k, "--auto-resume"))
+    if (!find_option(k, "--auto-resume"))
         add(w, "--auto-resume");
-    if (k->memory && !is_given(k, "--memory")) {
+    if (k->memory && !find_option(k, "--memory")) {
         add_pair(w, k, "--memory", k->memory);
         add_pair(w, k, "--memory-every", "auto");
     } else {
