@@ -7,7 +7,10 @@
 #include "cuda/cuda_columns.h"
 
 #define GROUPS_OF(n, c)                                                                    \
-    { (n)->samples, (n)->places, (n)->c, (n)->groups, (n)->group, (c)->args->first }
+    {                                                                                      \
+        (n)->samples, (n)->places, (n)->c, (n)->groups, (n)->group, (c)->args->first,      \
+            (c)->args->eps                                                                 \
+    }
 
 /* The rows of a group that are here: [first, end). */
 CUDA_BOTH int64_t first_row(const struct kernel_batchnorm &t, int64_t group) {
@@ -210,8 +213,7 @@ CUDA_DEVICE int64_t stat_at(const struct kernel_batchnorm &t, int64_t j, int64_t
 /* Vectors do not cross the end of a row: channels are a multiple of theirs, or there are none. */
 template <typename T>
 CUDA_KERNEL void batchnorm(struct kernel_batchnorm t, int64_t n, int64_t head, const T *x,
-                           const T *gamma, const T *beta, const float *stat, float eps,
-                           T *y) {
+                           const T *gamma, const T *beta, const float *stat, T *y) {
     each<T>(n, head, grid_thread(), grid_threads(), [&](int64_t j, auto lanes) {
         enum { L = decltype(lanes)::N };
         float v[L], g[L], b[L], mean[L], variance[L];
@@ -224,7 +226,7 @@ CUDA_KERNEL void batchnorm(struct kernel_batchnorm t, int64_t n, int64_t head, c
         load(s + t.c, lanes, variance);
 #pragma unroll
         for (int i = 0; i < L; i++)
-            v[i] = (v[i] - mean[i]) * (g[i] / sqrtf(variance[i] + eps)) + b[i];
+            v[i] = (v[i] - mean[i]) * (g[i] / sqrtf(variance[i] + t.eps)) + b[i];
         store(y + j, lanes, v);
     });
 }
@@ -239,7 +241,7 @@ CUDA_FUNCTION(batchnorm) {
             CUDA_LAUNCH(batchnorm<T>, blocks_of(all, BLOCK * vector_of<T>::N), BLOCK, 0,
                         c->stream, t, all, whole ? 0 : all, (const T *)in->x,
                         (const T *)in->gamma, (const T *)in->beta, (const float *)in->stat,
-                        c->args->eps, (T *)out->y);
+                        (T *)out->y);
         });
     return 0;
 }
@@ -333,7 +335,7 @@ CUDA_FUNCTION(batchnorm_bwd_sums) {
 template <typename T>
 CUDA_KERNEL void batchnorm_bwd(struct kernel_batchnorm t, int64_t n, int64_t head,
                                float share, const T *x, const T *gamma, const float *stat,
-                               float eps, const T *dy, const float *sums, T *dx) {
+                               const T *dy, const float *sums, T *dx) {
     each<T>(n, head, grid_thread(), grid_threads(), [&](int64_t j, auto lanes) {
         enum { L = decltype(lanes)::N };
         float v[L], g[L], d[L], mean[L], variance[L], sum[L], along[L];
@@ -348,7 +350,7 @@ CUDA_KERNEL void batchnorm_bwd(struct kernel_batchnorm t, int64_t n, int64_t hea
         load(sums + at + t.c, lanes, along);
 #pragma unroll
         for (int i = 0; i < L; i++) {
-            const float rstd = 1 / sqrtf(variance[i] + eps);
+            const float rstd = 1 / sqrtf(variance[i] + t.eps);
             const float slope = along[i] * share * rstd;
             v[i] = (d[i] - sum[i] * share - (v[i] - mean[i]) * slope) * (g[i] * rstd);
         }
@@ -367,8 +369,7 @@ CUDA_FUNCTION(batchnorm_bwd) {
             CUDA_LAUNCH(batchnorm_bwd<T>, blocks_of(all, BLOCK * vector_of<T>::N), BLOCK, 0,
                         c->stream, t, all, whole ? 0 : all, 1 / (float)n->total,
                         (const T *)in->x, (const T *)in->gamma, (const float *)in->stat,
-                        c->args->eps, (const T *)in->dy, (const float *)in->sums,
-                        (T *)out->dx);
+                        (const T *)in->dy, (const float *)in->sums, (T *)out->dx);
         });
     return 0;
 }

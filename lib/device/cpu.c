@@ -26,8 +26,10 @@ CPU_FUNCTION(linear_dx) {
 
 CPU_FUNCTION(linear_dw) {
     begin_sum(a, n->n, out->db);
-    kernel_linear_dw(n->m, n->n, n->k, in->x, in->dy, n->wt != 0, a->fresh ? 0 : 1, out->dw,
-                     out->db);
+    kernel_linear_dw(n->m, n->n, n->k, in->x, in->dy, n->wt != 0, a->fresh ? 0 : 1,
+                     out->dw);
+    if (out->db)
+        kernel_add_param_dw(n->m, n->n, in->dy, out->db);
 }
 
 CPU_FUNCTION(embedding) {
@@ -50,15 +52,16 @@ CPU_FUNCTION(bias_dw) {
 }
 
 CPU_FUNCTION(layernorm) {
-    kernel_layernorm(n->rows, n->n, n->parts, in->moments, in->x, in->gamma, in->beta,
-                     a->eps, out->y, out->stat);
+    const struct kernel_layernorm t = {n->rows, n->n, n->n * n->parts, a->eps};
+    kernel_layernorm(&t, in->moments, in->x, in->gamma, in->beta, out->y, out->stat);
 }
 
 CPU_FUNCTION(layernorm_bwd) {
+    const struct kernel_layernorm t = {n->rows, n->n, n->total, a->eps};
+    float *const params[] = {out->dgamma, out->dbeta};
     begin_sum(a, n->n, out->dgamma);
     begin_sum(a, n->n, out->dbeta);
-    kernel_layernorm_bwd(n->rows, n->n, n->total, in->sums, in->x, in->gamma, in->stat,
-                         in->dy, out->dx, out->dgamma, out->dbeta);
+    kernel_layernorm_bwd(&t, in->sums, in->x, in->gamma, in->stat, in->dy, out->dx, params);
 }
 
 CPU_FUNCTION(layernorm_moments) {
@@ -83,13 +86,15 @@ CPU_FUNCTION(attention_bwd) {
     union instr_n same = {.attention_bwd = *n}; /* the same numbers */
     struct kernel_attention t =
         attention_of(&same.attention, in->lengths, in->positions, a);
-    const T *q = in->q, *k = in->k, *v = in->v;
-    T *dq = out->dq, *dk = out->dk, *dv = out->dv;
+    struct kernel_attention_bwd of = {in->q,  in->k,   in->v,   in->o,   in->lse,
+                                      in->dy, out->dq, out->dk, out->dv, out->dpositions};
     if (n->packed) {
-        k = q + n->heads * n->dim, v = k + n->heads * n->dim;
-        dk = dq + n->heads * n->dim, dv = dk + n->heads * n->dim;
+        const T *k = (const T *)in->q + n->heads * n->dim;
+        T *dk = (T *)out->dq + n->heads * n->dim;
+        of.k = k, of.v = k + n->heads * n->dim;
+        of.dk = dk, of.dv = dk + n->heads * n->dim;
     }
-    kernel_attention_bwd(&t, q, k, v, in->o, in->lse, in->dy, dq, dk, dv, out->dpositions);
+    kernel_attention_bwd(&t, &of);
 }
 
 CPU_FUNCTION(attention_more) {
@@ -101,8 +106,9 @@ CPU_FUNCTION(attention_more_bwd) {
     union instr_n same = {.attention_more_bwd = *n}; /* the same numbers */
     struct kernel_attention t =
         attention_more_of(&same.attention_more, in->lengths, in->positions, a);
-    kernel_attention_bwd(&t, in->q, in->k, in->v, in->o, in->lse, in->dy, out->dq, out->dk,
-                         out->dv, out->dpositions);
+    kernel_attention_bwd(
+        &t, &(struct kernel_attention_bwd){in->q, in->k, in->v, in->o, in->lse, in->dy,
+                                           out->dq, out->dk, out->dv, out->dpositions});
 }
 
 CPU_FUNCTION(rotary) {
@@ -235,7 +241,7 @@ CPU_FUNCTION(halo_add) {
 
 #define GROUPS(n, a)                                                                       \
     (&(struct kernel_batchnorm){(n)->samples, (n)->places, (n)->c, (n)->groups,            \
-                                (n)->group, (a)->first})
+                                (n)->group, (a)->first, (a)->eps})
 
 CPU_FUNCTION(batchnorm_moments) {
     kernel_batchnorm_moments(GROUPS(n, a), in->x, out->sums, out->squares);
@@ -260,16 +266,16 @@ CPU_FUNCTION(batchnorm_stat) {
 }
 
 CPU_FUNCTION(batchnorm) {
-    kernel_batchnorm(GROUPS(n, a), in->x, in->gamma, in->beta, in->stat, a->eps, out->y);
+    kernel_batchnorm(GROUPS(n, a), in->x, in->gamma, in->beta, in->stat, out->y);
 }
 
 CPU_FUNCTION(batchnorm_bwd_sums) {
-    kernel_batchnorm_bwd_sums(GROUPS(n, a), in->x, in->stat, a->eps, in->dy, out->sums,
-                              out->dgamma, out->dbeta);
+    kernel_batchnorm_bwd_sums(GROUPS(n, a), in->x, in->stat, in->dy, out->sums, out->dgamma,
+                              out->dbeta);
 }
 
 CPU_FUNCTION(batchnorm_bwd) {
-    kernel_batchnorm_bwd(GROUPS(n, a), n->total, in->x, in->gamma, in->stat, a->eps, in->dy,
+    kernel_batchnorm_bwd(GROUPS(n, a), n->total, in->x, in->gamma, in->stat, in->dy,
                          in->sums, out->dx);
 }
 
@@ -290,14 +296,14 @@ static void add_loss(const struct device_args *a, double loss) {
         a->scalars->loss_sum += loss * *a->per_target;
 }
 
+#define TARGETS(in, a) (&(struct kernel_targets){(in)->targets, (a)->ignore, (a)->first})
+
 CPU_FUNCTION(cross_entropy) {
-    add_loss(a, kernel_cross_entropy(n->rows, n->n, in->logits, in->targets, a->ignore,
-                                     out->lse));
+    add_loss(a, kernel_cross_entropy(n->rows, n->n, in->logits, TARGETS(in, a), out->lse));
 }
 
 CPU_FUNCTION(cross_entropy_part) {
-    kernel_cross_entropy_part(n->rows, n->n, a->first, in->logits, in->targets, a->ignore,
-                              out->part);
+    kernel_cross_entropy_part(n->rows, n->n, in->logits, TARGETS(in, a), out->part);
 }
 
 CPU_FUNCTION(cross_entropy_finish) {
@@ -305,9 +311,8 @@ CPU_FUNCTION(cross_entropy_finish) {
 }
 
 CPU_FUNCTION(cross_entropy_dx) {
-    kernel_cross_entropy_dx(n->rows, n->n, a->first, in->logits, in->targets, a->ignore,
-                            in->lse, (float)*a->per_target * a->scalars->loss_scale,
-                            out->dlogits);
+    kernel_cross_entropy_dx(n->rows, n->n, in->logits, TARGETS(in, a), in->lse,
+                            (float)*a->per_target * a->scalars->loss_scale, out->dlogits);
 }
 
 CPU_FUNCTION(copy) {
@@ -348,8 +353,9 @@ CPU_FUNCTION(sum_squares) {
 
 CPU_FUNCTION(adamw) {
     const struct scalars *now = a->scalars;
-    kernel_adamw(n->elems, out->p, in->g, out->m, out->v, now->grad_scale, now->lr,
-                 a->beta1, a->beta2, a->opt_eps, a->decay, now->updates);
+    const struct kernel_adamw how = {now->grad_scale, now->lr,  a->beta1,    a->beta2,
+                                     a->opt_eps,      a->decay, now->updates};
+    kernel_adamw(&how, n->elems, out->p, in->g, out->m, out->v);
 }
 
 CPU_FUNCTION(sgd) {

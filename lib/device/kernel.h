@@ -87,6 +87,21 @@ struct kernel_halo {
  * be dy). */
 struct kernel_batchnorm {
     int64_t samples, places, c, groups, group, first;
+    float eps;
+};
+
+/* Layer norm of rows of which n of `total` columns are here. */
+struct kernel_layernorm {
+    int64_t rows, n, total;
+    float eps;
+};
+
+/* What the rows of a cross-entropy are to be: the vocabulary's entry, of which this rank holds those from
+ * `first` on. Targets below 0, and those that are `ignore`, do not count. */
+struct kernel_targets {
+    const int32_t *id;
+    int32_t ignore;
+    int64_t first;
 };
 
 /* Fused attention, never storing seq x seq (Dao et al., FlashAttention, 2022).
@@ -120,6 +135,15 @@ struct kernel_attention {
     int64_t window;
     float
         cap; /* a score becomes cap tanh(score / cap), before positions are added; 0: stays */
+};
+/* Its operands backward, of one type of elements but lse and dpositions: dq, dk and dv are written,
+ * dpositions is added to where there are positions. dout is the gradient of o. */
+struct kernel_attention_bwd {
+    const void *q, *k, *v, *o;
+    const float *lse;
+    const void *dout;
+    void *dq, *dk, *dv;
+    float *dpositions;
 };
 /* The first key that a query at this position may see. */
 static inline int64_t kernel_attention_from(const struct kernel_attention *t,
@@ -164,8 +188,12 @@ void kernel_copy(int32_t rank, const int64_t *size, int64_t bytes, const void *s
 /* Optimizers; g is multiplied by grad_scale (clipping) as it is read. t = step from 1.
  * AdamW (Loshchilov and Hutter 2019): p -= lr (mhat/(sqrt(vhat)+eps) + decay p).
  * SGD with momentum as PyTorch's: b = momentum b + (g + decay p); p -= lr b. */
-void kernel_adamw(int64_t n, float *p, const float *g, float *m, float *v, float grad_scale,
-                  float lr, float beta1, float beta2, float eps, float decay, int64_t t);
+struct kernel_adamw {
+    float grad_scale, lr, beta1, beta2, eps, decay;
+    int64_t t;
+};
+void kernel_adamw(const struct kernel_adamw *how, int64_t n, float *p, const float *g,
+                  float *m, float *v);
 void kernel_sgd(int64_t n, float *p, const float *g, float *b, float grad_scale, float lr,
                 float momentum, float decay);
 /* Sum of squares in double, deterministic. */

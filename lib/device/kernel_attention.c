@@ -109,53 +109,56 @@ VEC void cap_row(float *s, int64_t seen, float cap) {
         v_store(s + j, most * tanh_of(v_load(s + j) * over));
 }
 
-/* Rows of scores become probabilities; q0, k0: positions of the first query and key. */
-static void softmax_tile(const struct task *w, int rows, int64_t q0, int64_t k0,
-                         int64_t seen, float *o, float *max, float *sum) {
-    for (int r = 0; r < rows; r++) {
+/* Up to six queries, the first at position q0, against `keys` keys from k0. */
+struct tile {
+    int rows;
+    int64_t q0, k0, keys;
+    const float *kt, *v, *q;
+    const float *
+        diagonal; /* added to the first query's scores; that of the next begins one before */
+    float *o, *max, *sum;
+};
+
+/* Rows of scores become probabilities. */
+static void softmax_tile(const struct task *w, const struct tile *x, int64_t seen) {
+    for (int r = 0; r < x->rows; r++) {
         float *s = w->s + r * K_BLOCK;
-        const int64_t own = w->t->causal && q0 + r + 1 - k0 < seen ? q0 + r + 1 - k0 : seen;
-        const int64_t from = kernel_attention_from(w->t, q0 + r) - k0;
+        const int64_t last = x->q0 + r + 1 - x->k0;
+        const int64_t own = w->t->causal && last < seen ? last : seen;
+        const int64_t from = kernel_attention_from(w->t, x->q0 + r) - x->k0;
         for (int64_t j = 0; j < from && j < own; j++)
             s[j] = -INFINITY;
-        softmax_row(s, own > 0 && from < own ? own : 0, kernel_tile_pad(seen), max + r,
-                    sum + r * VL, o + r * w->pad, w->pad);
+        softmax_row(s, own > 0 && from < own ? own : 0, kernel_tile_pad(seen), x->max + r,
+                    x->sum + r * VL, x->o + r * w->pad, w->pad);
     }
 }
 
-/* Up to six queries, the first at position q0, against `keys` keys from k0. diagonal: what is added
- * to the scores of the first query, that of the next one entry before. */
-static void forward_tile(const struct task *w, int rows, int64_t q0, int64_t k0,
-                         int64_t keys, const float *kt, const float *v, const float *q,
-                         const float *diagonal, float *o, float *max, float *sum) {
+static void forward_tile(const struct task *w, struct tile x) {
     const int64_t dim = w->dim, pad = w->pad;
-    const bool causal = w->t->causal;
-    const int64_t last = q0 + rows - k0; /* keys that the tile's last query sees */
-    const int64_t seen = causal && last < keys ? last : keys;
-    const int64_t from = kernel_attention_from(w->t, q0) - k0;
-    if (seen <= 0 || from >= seen)
-        return;
+    const int64_t from = kernel_attention_from(w->t, x.q0) - x.k0;
     if (from >= TILE_COLS) { /* whole panels that nobody sees */
         const int64_t c = from / TILE_COLS * TILE_COLS;
-        forward_tile(w, rows, q0, k0 + c, keys - c, kt + c * dim, v + c * pad, q,
-                     diagonal + c, o, max, sum);
-        return;
+        x.k0 += c, x.keys -= c, x.kt += c * dim, x.v += c * pad, x.diagonal += c;
     }
+    const int64_t last = x.q0 + x.rows - x.k0; /* keys that the tile's last query sees */
+    const int64_t seen = w->t->causal && last < x.keys ? last : x.keys;
+    if (seen <= 0 || kernel_attention_from(w->t, x.q0) - x.k0 >= seen)
+        return;
     for (int64_t c = 0; c < seen; c += TILE_COLS)
         kernel_tile(&(struct tile_product){
-            rows, (int)(seen - c < TILE_COLS ? seen - c : TILE_COLS), dim, q, pad, 1,
-            kt + c * dim, TILE_COLS, w->s + c, K_BLOCK, false});
-    for (int r = 0; w->t->cap > 0 && r < rows; r++)
+            x.rows, (int)(seen - c < TILE_COLS ? seen - c : TILE_COLS), dim, x.q, pad, 1,
+            x.kt + c * dim, TILE_COLS, w->s + c, K_BLOCK, false});
+    for (int r = 0; w->t->cap > 0 && r < x.rows; r++)
         cap_row(w->s + r * K_BLOCK, seen, w->t->cap);
-    for (int r = 0; w->positions && r < rows; r++)
+    for (int r = 0; w->positions && r < x.rows; r++)
         for (int64_t c = 0; c < seen; c += VL)
             v_store(w->s + r * K_BLOCK + c,
-                    v_load(w->s + r * K_BLOCK + c) + v_load(diagonal - r + c));
-    softmax_tile(w, rows, q0, k0, seen, o, max, sum);
+                    v_load(w->s + r * K_BLOCK + c) + v_load(x.diagonal - r + c));
+    softmax_tile(w, &x, seen);
     for (int64_t e = 0; e < pad; e += TILE_COLS)
-        kernel_tile(
-            &(struct tile_product){rows, (int)(pad - e < TILE_COLS ? pad - e : TILE_COLS),
-                                   seen, w->s, K_BLOCK, 1, v + e, pad, o + e, pad, true});
+        kernel_tile(&(struct tile_product){
+            x.rows, (int)(pad - e < TILE_COLS ? pad - e : TILE_COLS), seen, w->s, K_BLOCK,
+            1, x.v + e, pad, x.o + e, pad, true});
 }
 
 /* The block of queries at positions q0..q1-1 against the packed keys k0..k1-1. */
@@ -172,10 +175,11 @@ static void forward_block(const struct task *w, int64_t q0, int64_t q1, int64_t 
                               w->diagonal);
         for (int64_t r = 0; r < q1 - q0; r += TILE_ROWS) {
             const int64_t rows = q1 - q0 - r < TILE_ROWS ? q1 - q0 - r : TILE_ROWS;
-            forward_tile(w, (int)rows, q0 + r, k, keys, w->kt + (k - k0) * w->dim,
-                         w->v + (k - k0) * w->pad, w->q + r * w->pad,
-                         w->diagonal + (q1 - 1 - q0 - r), w->o + r * w->pad, max + r,
-                         sum + r * VL);
+            forward_tile(w,
+                         (struct tile){(int)rows, q0 + r, k, keys,
+                                       w->kt + (k - k0) * w->dim, w->v + (k - k0) * w->pad,
+                                       w->q + r * w->pad, w->diagonal + (q1 - 1 - q0 - r),
+                                       w->o + r * w->pad, max + r, sum + r * VL});
         }
     }
 }
@@ -202,19 +206,26 @@ static void begin_queries(const struct task *w, int64_t n, const float *lse) {
     }
 }
 
-/* Queries q0..q1-1 of one head, which see no more than `most` keys; the pointers are the head's. */
-static void forward_task(const struct task *w, int64_t q0, int64_t q1, int64_t most,
-                         const T *q, const T *k, const T *v, T *o, float *lse) {
+/* The tensors: of all, or of one head of a sample. */
+struct head {
+    const T *q, *k, *v;
+    T *o;
+    float *lse;
+};
+
+/* Queries q0..q1-1 of one head, which see no more than `most` keys. */
+static void forward_task(const struct task *w, const struct head *h, int64_t q0, int64_t q1,
+                         int64_t most) {
     const struct kernel_attention *t = w->t;
     const int64_t dim = w->dim, pad = w->pad;
     const int64_t last = t->first + q1; /* keys that the last query sees */
     const int64_t keys = t->causal && last < most ? last : most;
     const int64_t begin = kernel_attention_from(t, t->first + q0) / K_BLOCK * K_BLOCK;
-    begin_queries(w, q1 - q0, lse + q0);
+    begin_queries(w, q1 - q0, h->lse + q0);
     for (int64_t k0 = begin; k0 < keys; k0 += w->keys_most) {
         const int64_t k1 = keys - k0 < w->keys_most ? keys : k0 + w->keys_most;
-        kernel_tile_pack_transposed(k1 - k0, dim, k + k0 * t->kv_seq, t->kv_seq, w->kt);
-        kernel_tile_pack(k1 - k0, dim, 1.0f, v + k0 * t->kv_seq, t->kv_seq, w->v);
+        kernel_tile_pack_transposed(k1 - k0, dim, h->k + k0 * t->kv_seq, t->kv_seq, w->kt);
+        kernel_tile_pack(k1 - k0, dim, 1.0f, h->v + k0 * t->kv_seq, t->kv_seq, w->v);
         for (int64_t i = q0; i < q1; i += Q_BLOCK) {
             const int64_t rows = q1 - i < Q_BLOCK ? q1 - i : Q_BLOCK;
             float *max = w->max + (i - q0), *sum = w->sum + (i - q0) * VL;
@@ -222,16 +233,16 @@ static void forward_task(const struct task *w, int64_t q0, int64_t q1, int64_t m
             const int64_t from = kernel_attention_from(t, end - rows);
             if ((t->causal && k0 >= end) || k1 <= from)
                 continue;
-            kernel_tile_pack(rows, dim, t->scale * LOG2_E, q + i * t->q_seq, t->q_seq,
+            kernel_tile_pack(rows, dim, t->scale * LOG2_E, h->q + i * t->q_seq, t->q_seq,
                              w->q);
             if (k0 <= from && !t->more) /* its first keys */
                 memset(w->o, 0, (size_t)(rows * pad) * sizeof *w->o);
             else
-                kernel_tile_pack(rows, dim, 1.0f, o + i * t->o_seq, t->o_seq, w->o);
+                kernel_tile_pack(rows, dim, 1.0f, h->o + i * t->o_seq, t->o_seq, w->o);
             forward_block(w, end - rows, end, k0, k1, max, sum);
             if (k1 == keys || (t->causal && k1 >= end))
-                finish_block(w, rows, max, sum, lse + i);
-            kernel_tile_unpack(rows, dim, 1.0f, w->o, o + i * t->o_seq, t->o_seq);
+                finish_block(w, rows, max, sum, h->lse + i);
+            kernel_tile_unpack(rows, dim, 1.0f, w->o, h->o + i * t->o_seq, t->o_seq);
         }
     }
 }
@@ -247,20 +258,21 @@ static int64_t task_queries(const struct kernel_attention *t) {
     return most;
 }
 
+/* Task `i` of those that take `most` queries of a head each. */
 static void forward_one(const struct kernel_attention *t, const struct positions *p,
-                        int thread, int64_t task, int64_t most, const T *q, const T *k,
-                        const T *v, T *o, float *lse) {
+                        const struct head *all, int64_t most, int64_t i, int thread) {
     const int64_t chunks = (t->q_len + most - 1) / most;
-    const int64_t head = task / chunks, b = head / t->heads, h = head % t->heads;
-    const int64_t q0 = task % chunks * most;
+    const int64_t head = i / chunks, b = head / t->heads, h = head % t->heads;
+    const int64_t q0 = i % chunks * most;
     const int64_t q1 = t->q_len - q0 < most ? t->q_len : q0 + most;
     const struct task w = make_task(t, p, kernel_scratch(thread));
     const int64_t kv_at = b * t->kv_batch + (t->first_head + h) / t->group * t->dim;
     if (p)
         position_near(p, TYPE, t->positions, h, LOG2_E, w.near);
-    forward_task(&w, q0, q1, kernel_attention_keys(t, b), q + b * t->q_batch + h * t->dim,
-                 k + kv_at, v + kv_at, o + b * t->o_batch + h * t->dim,
-                 lse + head * t->q_len);
+    const struct head own = {all->q + b * t->q_batch + h * t->dim, all->k + kv_at,
+                             all->v + kv_at, all->o + b * t->o_batch + h * t->dim,
+                             all->lse + head * t->q_len};
+    forward_task(&w, &own, q0, q1, kernel_attention_keys(t, b));
 }
 
 /* The result over no keys. */
@@ -292,5 +304,6 @@ void kernel_attention(const struct kernel_attention *t, const T *q, const T *k, 
     struct positions positions, *p = t->positions ? &positions : NULL;
     if (p)
         position_init(p, t);
-    KERNEL_TASKS(tasks, share, forward_one(t, p, thread, task, most, q, k, v, o, lse));
+    const struct head all = {q, k, v, o, lse};
+    KERNEL_TASKS(tasks, share, forward_one(t, p, &all, most, task, thread));
 }

@@ -405,21 +405,20 @@ static void clear_queries(const struct kernel_attention *t, T *dq) {
                (size_t)(t->heads * t->dim) * sizeof *dq);
 }
 
-void kernel_attention_bwd(const struct kernel_attention *t, const T *q, const T *k,
-                          const T *v, const T *o, const float *lse, const T *dout, T *dq,
-                          T *dk, T *dv, float *dpositions) {
+void kernel_attention_bwd(const struct kernel_attention *t,
+                          const struct kernel_attention_bwd *of) {
     assert(t->dim <= 1024 && "a head this wide does not fit the scratch");
     if (!t->more && kernel_attention_blind(t)) {
         struct kernel_attention from = *t;
         from.more = true;
-        clear_queries(t, dq);
-        kernel_attention_bwd(&from, q, k, v, o, lse, dout, dq, dk, dv, dpositions);
+        clear_queries(t, of->dq);
+        kernel_attention_bwd(&from, of);
         return;
     }
-    if (TYPE == DTYPE_bf16 && !t->window && t->cap == 0 &&
-        kernel_attention_bwd_dot(t, q, k, v, o, lse, dout, dq, dk, dv, dpositions))
+    if (TYPE == DTYPE_bf16 && !t->window && t->cap == 0 && kernel_attention_bwd_dot(t, of))
         return;
-    const struct head all = {q, k, v, o, lse, dout, dq, dk, dv, dpositions};
+    const struct head all = {of->q,    of->k,  of->v,  of->o,  of->lse,
+                             of->dout, of->dq, of->dk, of->dv, of->dpositions};
     const int share = kernel_share(t->batch * t->heads * t->q_len * t->kv_len);
     struct positions positions;
     if (t->positions) {

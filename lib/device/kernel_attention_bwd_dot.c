@@ -299,10 +299,8 @@ static void do_unit(const struct kernel_attention *t, const struct positions *p,
     kernel_dot_close();
 }
 
-bool kernel_attention_bwd_dot(const struct kernel_attention *t, const void *q,
-                              const void *k, const void *v, const void *o, const float *lse,
-                              const void *dout, void *dq, void *dk, void *dv,
-                              float *dpositions) {
+bool kernel_attention_bwd_dot(const struct kernel_attention *t,
+                              const struct kernel_attention_bwd *of) {
     const int64_t units = t->positions ? t->kv_heads : t->batch * t->kv_heads;
     const int share = kernel_share(t->batch * t->heads * t->q_len * t->kv_len);
     struct positions positions, *p = t->positions ? &positions : NULL;
@@ -312,8 +310,8 @@ bool kernel_attention_bwd_dot(const struct kernel_attention *t, const void *q,
         return false;
     if (p)
         position_init(p, t);
-    const struct queries all = {q, o, dout, lse, dq, dpositions};
-    const struct keys keys = {k, v, dk, dv};
+    const struct queries all = {of->q, of->o, of->dout, of->lse, of->dq, of->dpositions};
+    const struct keys keys = {of->k, of->v, of->dk, of->dv};
     KERNEL_TASKS(units, share, do_unit(t, p, &all, &keys, task, thread));
     return true;
 }

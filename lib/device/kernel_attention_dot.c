@@ -67,10 +67,16 @@ static struct task make_task(const struct kernel_attention *t, const struct posi
     return w;
 }
 
+/* What is kept of a query: the largest score so far, sums lane by lane, and its part of the output. */
+struct so_far {
+    float *max, *sum, *o;
+    int64_t pad; /* of o */
+};
+
 /* Turns a row of products into probabilities relative to the row's maximum, rescaling what has been
  * summed when that grows; those from `seen` on are zero. */
 VEC void softmax_row(const float *s, bf16 *p, float factor, int64_t seen, int64_t wide,
-                     float *max, float *sum, float *o, int64_t pad) {
+                     const struct so_far *of) {
     const vf unit = v_set(factor);
     vf top = v_set(-INFINITY);
     int64_t j = 0;
@@ -78,16 +84,16 @@ VEC void softmax_row(const float *s, bf16 *p, float factor, int64_t seen, int64_
         top = v_max(top, v_load(s + j) * unit);
     if (j < seen)
         top = v_max(top, v_keep_or(v_load(s + j) * unit, seen - j, -INFINITY));
-    vf total = v_load(sum);
-    const float new_max = v_top(top);
-    if (new_max > *max && *max > -INFINITY) {
-        const vf fade = v_exp2_low(v_set(*max - new_max));
+    vf total = v_load(of->sum);
+    const float old_max = *of->max, new_max = v_top(top);
+    if (new_max > old_max && old_max > -INFINITY) {
+        const vf fade = v_exp2_low(v_set(old_max - new_max));
         total *= fade;
-        for (int64_t e = 0; e < pad; e += VL)
-            v_store(o + e, v_load(o + e) * fade);
+        for (int64_t e = 0; e < of->pad; e += VL)
+            v_store(of->o + e, v_load(of->o + e) * fade);
     }
-    *max = new_max > *max ? new_max : *max;
-    const vf shift = v_set(-*max);
+    *of->max = new_max > old_max ? new_max : old_max;
+    const vf shift = v_set(-*of->max);
     for (j = 0; j + VL <= seen; j += VL) {
         vf x = v_exp2_low(v_fma(v_load(s + j), unit, shift));
         total += x;
@@ -99,7 +105,7 @@ VEC void softmax_row(const float *s, bf16 *p, float factor, int64_t seen, int64_
         total += x;
         v_store(p + j, x);
     }
-    v_store(sum, total);
+    v_store(of->sum, total);
 }
 
 /* The products of a row as scores, with what lies on the row's diagonals. */
@@ -131,7 +137,7 @@ static void forward_block(const struct task *w, int64_t q0, int64_t q1, int64_t 
             if (w->positions)
                 add_positions(s, factor, w->diagonal + rows - 1 - r, own);
             softmax_row(s, w->p + r * K_BLOCK, w->positions ? 1 : factor, own > 0 ? own : 0,
-                        wide, max + r, sum + r * VL, w->o + r * pad, pad);
+                        wide, &(struct so_far){max + r, sum + r * VL, w->o + r * pad, pad});
         }
         kernel_dot(&(struct dot_product){all, pad, wide, w->p, K_BLOCK,
                                          w->v + (k - k0) / 2 * pad, pad, w->o, pad, true});
@@ -175,9 +181,16 @@ static void pack_keys(const struct task *w, int64_t n, const bf16 *k, const bf16
     }
 }
 
-/* Queries q0..q1-1 of one head, which see no more than `most` keys; the pointers are the head's. */
-static void forward_task(const struct task *w, int64_t q0, int64_t q1, int64_t most,
-                         const bf16 *q, const bf16 *k, const bf16 *v, bf16 *o, float *lse) {
+/* The tensors: of all, or of one head of a sample. */
+struct head {
+    const bf16 *q, *k, *v;
+    bf16 *o;
+    float *lse;
+};
+
+/* Queries q0..q1-1 of one head, which see no more than `most` keys. */
+static void forward_task(const struct task *w, const struct head *h, int64_t q0, int64_t q1,
+                         int64_t most) {
     const struct kernel_attention *t = w->t;
     const int64_t last = t->first + q1; /* keys that the last query sees */
     const int64_t keys = t->causal && last < most ? last : most;
@@ -186,21 +199,21 @@ static void forward_task(const struct task *w, int64_t q0, int64_t q1, int64_t m
     memset(w->sum, 0, (size_t)((q1 - q0) * VL) * sizeof *w->sum);
     for (int64_t k0 = 0; k0 < keys; k0 += w->keys_most) {
         const int64_t k1 = keys - k0 < w->keys_most ? keys : k0 + w->keys_most;
-        pack_keys(w, k1 - k0, k + k0 * t->kv_seq, v + k0 * t->kv_seq);
+        pack_keys(w, k1 - k0, h->k + k0 * t->kv_seq, h->v + k0 * t->kv_seq);
         for (int64_t i = q0; i < q1; i += Q_BLOCK) {
             const int64_t rows = q1 - i < Q_BLOCK ? q1 - i : Q_BLOCK;
             float *max = w->max + (i - q0), *sum = w->sum + (i - q0) * VL;
             const int64_t end = t->first + i + rows;
             if (t->causal && k0 >= end)
                 continue;
-            kernel_dot_rows(rows, w->dim, q + i * t->q_seq, t->q_seq, w->q);
+            kernel_dot_rows(rows, w->dim, h->q + i * t->q_seq, t->q_seq, w->q);
             memset(w->o, 0, (size_t)(Q_BLOCK * w->pad) * sizeof *w->o);
             if (k0 > 0)
-                load_block(w, rows, o + i * t->o_seq);
+                load_block(w, rows, h->o + i * t->o_seq);
             forward_block(w, end - rows, end, k0, k1, max, sum);
             if (k1 == keys || (t->causal && k1 >= end))
-                finish_block(w, rows, max, sum, lse + i);
-            store_block(w, rows, o + i * t->o_seq);
+                finish_block(w, rows, max, sum, h->lse + i);
+            store_block(w, rows, h->o + i * t->o_seq);
         }
     }
 }
@@ -216,21 +229,22 @@ static int64_t task_queries(const struct kernel_attention *t) {
     return most;
 }
 
+/* Task `i` of those that take `most` queries of a head each. */
 static void forward_one(const struct kernel_attention *t, const struct positions *p,
-                        int thread, int64_t task, int64_t most, const bf16 *q,
-                        const bf16 *k, const bf16 *v, bf16 *o, float *lse) {
+                        const struct head *all, int64_t most, int64_t i, int thread) {
     const int64_t chunks = (t->q_len + most - 1) / most;
-    const int64_t head = task / chunks, b = head / t->heads, h = head % t->heads;
-    const int64_t q0 = task % chunks * most;
+    const int64_t head = i / chunks, b = head / t->heads, h = head % t->heads;
+    const int64_t q0 = i % chunks * most;
     const int64_t q1 = t->q_len - q0 < most ? t->q_len : q0 + most;
     const struct task w = make_task(t, p, kernel_scratch(thread));
     const int64_t kv_at = b * t->kv_batch + (t->first_head + h) / t->group * t->dim;
     if (p)
         position_near(p, DTYPE_bf16, t->positions, h, LOG2_E, w.near);
     kernel_dot_open();
-    forward_task(&w, q0, q1, kernel_attention_keys(t, b), q + b * t->q_batch + h * t->dim,
-                 k + kv_at, v + kv_at, o + b * t->o_batch + h * t->dim,
-                 lse + head * t->q_len);
+    const struct head own = {all->q + b * t->q_batch + h * t->dim, all->k + kv_at,
+                             all->v + kv_at, all->o + b * t->o_batch + h * t->dim,
+                             all->lse + head * t->q_len};
+    forward_task(&w, &own, q0, q1, kernel_attention_keys(t, b));
     kernel_dot_close();
 }
 
@@ -244,6 +258,7 @@ bool kernel_attention_dot(const struct kernel_attention *t, const void *q, const
     struct positions positions, *p = t->positions ? &positions : NULL;
     if (p)
         position_init(p, t);
-    KERNEL_TASKS(tasks, share, forward_one(t, p, thread, task, most, q, k, v, o, lse));
+    const struct head all = {q, k, v, o, lse};
+    KERNEL_TASKS(tasks, share, forward_one(t, p, &all, most, task, thread));
     return true;
 }

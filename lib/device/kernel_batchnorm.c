@@ -147,25 +147,35 @@ void kernel_running(int64_t n, float momentum, const float *s, float *p) {
 
 /* ---- the rows themselves ----------------------------------------------------------- */
 
-static void norm(const struct kernel_batchnorm *t, int64_t at, int64_t wide, float *scale,
-                 const T *x, const T *gamma, const T *beta, const float *stat, float eps,
-                 T *y) {
-    for (int64_t g = 0; g < t->groups; g++) {
-        const struct rows r = rows_of(t, g);
-        const float *mean = stat + 2 * g * t->c + at, *variance = mean + t->c;
+struct forward {
+    struct kernel_batchnorm t;
+    const T *x, *gamma, *beta;
+    const float *stat;
+    T *y;
+};
+
+/* Channels at..at+wide-1. */
+static void norm(const struct forward *f, int64_t at, int64_t wide, float *scale) {
+    const int64_t c = f->t.c;
+    const T *gamma = f->gamma + at, *beta = f->beta + at;
+    for (int64_t g = 0; g < f->t.groups; g++) {
+        const struct rows r = rows_of(&f->t, g);
+        const float *mean = f->stat + 2 * g * c + at, *variance = mean + c;
         for (int64_t k = 0; k < wide; k++)
-            scale[k] = get(gamma + at + k) / sqrtf(variance[k] + eps);
-        for (int64_t i = r.first; i < r.first + r.n; i++)
+            scale[k] = get(gamma + k) / sqrtf(variance[k] + f->t.eps);
+        for (int64_t i = r.first; i < r.first + r.n; i++) {
+            const T *x = f->x + i * c + at;
+            T *y = f->y + i * c + at;
             for (int64_t k = 0; k < wide; k++)
-                put(y + i * t->c + at + k,
-                    (get(x + i * t->c + at + k) - mean[k]) * scale[k] + get(beta + at + k));
+                put(y + k, (get(x + k) - mean[k]) * scale[k] + get(beta + k));
+        }
     }
 }
 
 void kernel_batchnorm(const struct kernel_batchnorm *t, const T *x, const T *gamma,
-                      const T *beta, const float *stat, float eps, T *y) {
-    FOR_CHANNELS(t, volume(t),
-                 norm(t, at, wide, kernel_scratch(thread), x, gamma, beta, stat, eps, y));
+                      const T *beta, const float *stat, T *y) {
+    const struct forward f = {*t, x, gamma, beta, stat, y};
+    FOR_CHANNELS(t, volume(t), norm(&f, at, wide, kernel_scratch(thread)));
 }
 
 /* ---- backward
@@ -187,69 +197,80 @@ TILED void tile_sums(int n, int64_t rows, int64_t c, const T *x, const float *me
     }
 }
 
-static void bwd_sums(const struct kernel_batchnorm *t, int64_t at, int64_t wide,
-                     double *scratch, const T *x, const float *stat, float eps, const T *dy,
-                     float *sums, float *dgamma, float *dbeta) {
-    const int64_t c = t->c;
+struct sums {
+    struct kernel_batchnorm t;
+    const T *x, *dy;
+    const float *stat;
+    float *sums, *dgamma, *dbeta;
+};
+
+/* Channels at..at+wide-1: sums, dgamma and dbeta. */
+static void bwd_sums(const struct sums *b, int64_t at, int64_t wide, double *scratch) {
+    const int64_t c = b->t.c;
     double *sum = scratch, *product = scratch + wide;
-    for (int64_t g = 0; g < t->groups; g++) {
-        const struct rows r = rows_of(t, g);
-        const float *mean = stat + 2 * g * c + at, *variance = mean + c;
+    for (int64_t g = 0; g < b->t.groups; g++) {
+        const struct rows r = rows_of(&b->t, g);
+        const float *mean = b->stat + 2 * g * c + at, *variance = mean + c;
+        float *sums = b->sums + 2 * g * c + at;
         memset(sum, 0, sizeof *sum * (size_t)(2 * wide));
         for (int64_t i = 0; i < r.n; i += BLOCK) {
             const int64_t rows = r.n - i < BLOCK ? r.n - i : BLOCK;
             const int64_t from = (r.first + i) * c + at;
-            FOR_TILES(wide, tile_sums(n, rows, c, x + from + j, mean + j, dy + from + j,
-                                      sum + j, product + j));
+            FOR_TILES(wide, tile_sums(n, rows, c, b->x + from + j, mean + j,
+                                      b->dy + from + j, sum + j, product + j));
         }
         for (int64_t k = 0; k < wide; k++) {
-            float all = (float)sum[k], along = (float)product[k] / sqrtf(variance[k] + eps);
-            sums[2 * g * c + at + k] = all;
-            sums[(2 * g + 1) * c + at + k] = along;
-            dbeta[at + k] += all;
-            dgamma[at + k] += along;
+            sums[k] = (float)sum[k];
+            sums[c + k] = (float)product[k] / sqrtf(variance[k] + b->t.eps);
+            b->dbeta[at + k] += sums[k];
+            b->dgamma[at + k] += sums[c + k];
         }
     }
 }
 
 void kernel_batchnorm_bwd_sums(const struct kernel_batchnorm *t, const T *x,
-                               const float *stat, float eps, const T *dy, float *sums,
-                               float *dgamma, float *dbeta) {
-    FOR_CHANNELS(t, volume(t),
-                 bwd_sums(t, at, wide, (double *)kernel_scratch(thread), x, stat, eps, dy,
-                          sums, dgamma, dbeta));
+                               const float *stat, const T *dy, float *sums, float *dgamma,
+                               float *dbeta) {
+    const struct sums b = {*t, x, dy, stat, sums, dgamma, dbeta};
+    FOR_CHANNELS(t, volume(t), bwd_sums(&b, at, wide, (double *)kernel_scratch(thread)));
 }
 
-/* share[0] = gamma / std; [1] = mean of dy; [2] = what (x - mean) is multiplied with. */
-static void bwd(const struct kernel_batchnorm *t, int64_t at, int64_t wide, float *share,
-                int64_t total, const T *x, const T *gamma, const float *stat, const T *dy,
-                const float *sums, float eps, T *dx) {
-    const int64_t c = t->c;
+struct bwd {
+    struct kernel_batchnorm t;
+    int64_t total;
+    const T *x, *gamma, *dy;
+    const float *stat, *sums;
+    T *dx;
+};
+
+/* Channels at..at+wide-1: dx. share[0] = gamma / std; [1] = mean of dy; [2] = what (x - mean) is
+ * multiplied with. */
+static void bwd(const struct bwd *b, int64_t at, int64_t wide, float *share) {
+    const int64_t c = b->t.c;
     float *scale = share, *middle = share + wide, *slope = share + 2 * wide;
-    for (int64_t g = 0; g < t->groups; g++) {
-        const struct rows r = rows_of(t, g);
-        const float *mean = stat + 2 * g * c + at, *variance = mean + c;
-        const float *sum = sums + 2 * g * c + at, *along = sum + c;
+    for (int64_t g = 0; g < b->t.groups; g++) {
+        const struct rows r = rows_of(&b->t, g);
+        const float *mean = b->stat + 2 * g * c + at, *variance = mean + c;
+        const float *sum = b->sums + 2 * g * c + at, *along = sum + c;
         for (int64_t k = 0; k < wide; k++) {
-            float rstd = 1 / sqrtf(variance[k] + eps);
-            scale[k] = get(gamma + at + k) * rstd;
-            middle[k] = sum[k] / (float)total;
-            slope[k] = along[k] / (float)total * rstd;
+            float rstd = 1 / sqrtf(variance[k] + b->t.eps);
+            scale[k] = get(b->gamma + at + k) * rstd;
+            middle[k] = sum[k] / (float)b->total;
+            slope[k] = along[k] / (float)b->total * rstd;
         }
         for (int64_t i = r.first; i < r.first + r.n; i++) {
-            const int64_t row = i * c + at;
+            const T *x = b->x + i * c + at, *dy = b->dy + i * c + at;
+            T *dx = b->dx + i * c + at;
             for (int64_t k = 0; k < wide; k++)
-                put(dx + row + k, (get(dy + row + k) - middle[k] -
-                                   (get(x + row + k) - mean[k]) * slope[k]) *
-                                      scale[k]);
+                put(dx + k, (get(dy + k) - middle[k] - (get(x + k) - mean[k]) * slope[k]) *
+                                scale[k]);
         }
     }
 }
 
 void kernel_batchnorm_bwd(const struct kernel_batchnorm *t, int64_t total, const T *x,
-                          const T *gamma, const float *stat, float eps, const T *dy,
-                          const float *sums, T *dx) {
-    FOR_CHANNELS(
-        t, volume(t),
-        bwd(t, at, wide, kernel_scratch(thread), total, x, gamma, stat, dy, sums, eps, dx));
+                          const T *gamma, const float *stat, const T *dy, const float *sums,
+                          T *dx) {
+    const struct bwd b = {*t, total, x, gamma, dy, stat, sums, dx};
+    FOR_CHANNELS(t, volume(t), bwd(&b, at, wide, kernel_scratch(thread)));
 }

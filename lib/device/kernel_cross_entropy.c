@@ -63,13 +63,14 @@ static struct row scan_row(int64_t n, const T *x) {
     return r;
 }
 
-static bool row_counts(int32_t target, int32_t ignore) {
-    return target >= 0 && target != ignore;
+static bool row_counts(const struct kernel_targets *target, int64_t i) {
+    return target->id[i] >= 0 && target->id[i] != target->ignore;
 }
 
 /* The target's logit if it is among first..first+n-1, else 0. */
-static float target_logit(int64_t n, int64_t first_id, const T *x, int32_t target) {
-    int64_t at = target - first_id;
+static float target_logit(int64_t n, const T *x, const struct kernel_targets *target,
+                          int64_t i) {
+    int64_t at = target->id[i] - target->first;
     return at >= 0 && at < n ? get(x + at) : 0;
 }
 
@@ -80,43 +81,43 @@ static double sum_slices(const double *slice) {
     return total;
 }
 
-/* A row's loss, 0 where it does not count. */
-static double row_loss(int64_t n, const T *logits, int32_t target, int32_t ignore,
-                       float *lse) {
+/* The loss of row i, 0 where it does not count. */
+static double row_loss(int64_t n, const T *logits, const struct kernel_targets *target,
+                       int64_t i, float *lse) {
     *lse = 0;
-    if (!row_counts(target, ignore))
+    if (!row_counts(target, i))
         return 0;
     struct row r = scan_row(n, logits);
     double exact = r.max + log(r.sum);
     *lse = (float)exact;
-    return exact - target_logit(n, 0, logits, target);
+    return exact - target_logit(n, logits, target, i);
 }
 
-double kernel_cross_entropy(int64_t rows, int64_t n, const T *logits, const int32_t *target,
-                            int32_t ignore, float *lse) {
+double kernel_cross_entropy(int64_t rows, int64_t n, const T *logits,
+                            const struct kernel_targets *target, float *lse) {
     double slice[KERNEL_SLICES];
     KERNEL_SPLIT(KERNEL_SLICES, 1, rows * n, {
         for (int64_t s = first; s < end; s++) {
             int64_t hi = kernel_cut(rows, 1, (int)s + 1, KERNEL_SLICES);
             slice[s] = 0;
             for (int64_t i = kernel_cut(rows, 1, (int)s, KERNEL_SLICES); i < hi; i++)
-                slice[s] += row_loss(n, logits + i * n, target[i], ignore, &lse[i]);
+                slice[s] += row_loss(n, logits + i * n, target, i, &lse[i]);
         }
     });
     return sum_slices(slice);
 }
 
 /* A row that does not count has a sum of 0, which no other has: its largest term is 1. */
-void kernel_cross_entropy_part(int64_t rows, int64_t n, int64_t first_id, const T *logits,
-                               const int32_t *target, int32_t ignore, float *part) {
+void kernel_cross_entropy_part(int64_t rows, int64_t n, const T *logits,
+                               const struct kernel_targets *target, float *part) {
     KERNEL_SPLIT(rows, 1, rows * n, {
         for (int64_t i = first; i < end; i++) {
-            bool counts = row_counts(target[i], ignore);
+            bool counts = row_counts(target, i);
             const T *x = logits + i * n;
             struct row r = counts ? scan_row(n, x) : (struct row){0, 0};
             part[3 * i] = r.max;
             part[3 * i + 1] = (float)r.sum;
-            part[3 * i + 2] = counts ? target_logit(n, first_id, x, target[i]) : 0;
+            part[3 * i + 2] = counts ? target_logit(n, x, target, i) : 0;
         }
     });
 }
@@ -148,16 +149,16 @@ static void softmax_row(int64_t n, const T *x, float lse, float scale, T *dx) {
         v_store_n(dx + j, n - j, v_exp(v_load_n(x + j, n - j) - lse) * scale);
 }
 
-void kernel_cross_entropy_dx(int64_t rows, int64_t n, int64_t first_id, const T *logits,
-                             const int32_t *target, int32_t ignore, const float *lse,
+void kernel_cross_entropy_dx(int64_t rows, int64_t n, const T *logits,
+                             const struct kernel_targets *target, const float *lse,
                              float scale, T *dlogits) {
     KERNEL_SPLIT(rows, 1, rows * n, {
         for (int64_t i = first; i < end; i++) {
-            if (!row_counts(target[i], ignore)) {
+            if (!row_counts(target, i)) {
                 memset(dlogits + i * n, 0, (size_t)n * sizeof *dlogits);
                 continue;
             }
-            int64_t at = target[i] - first_id;
+            int64_t at = target->id[i] - target->first;
             bool here = at >= 0 && at < n;
             float x = here ? get(logits + i * n + at) : 0; /* dlogits may be logits */
             softmax_row(n, logits + i * n, lse[i], scale, dlogits + i * n);

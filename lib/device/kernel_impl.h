@@ -113,10 +113,8 @@ bool kernel_blas_tiles(void);
  * the machine has none, or this attention does not fit. */
 bool kernel_attention_dot(const struct kernel_attention *t, const void *q, const void *k,
                           const void *v, void *o, float *lse);
-bool kernel_attention_bwd_dot(const struct kernel_attention *t, const void *q,
-                              const void *k, const void *v, const void *o, const float *lse,
-                              const void *dout, void *dq, void *dk, void *dv,
-                              float *dpositions);
+bool kernel_attention_bwd_dot(const struct kernel_attention *t,
+                              const struct kernel_attention_bwd *of);
 
 /* A pass of a convolution by the library, as kernel_conv, kernel_conv_dx or kernel_conv_dw: x, w and y
  * are the operands of the forward pass, one of which it writes or adds to. False if the library has

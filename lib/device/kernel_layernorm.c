@@ -41,25 +41,6 @@ VEC float row_deviation(int64_t n, const T *x, float mean) {
     return v_sum(a + b);
 }
 
-/* Columns j..j+lanes-1 of `rows` rows. */
-VEC void write_columns(int rows, int64_t n, int64_t j, int64_t lanes, const T *x,
-                       const T *gamma, const T *beta, const float *stat, T *y) {
-    const vf gam = v_load_n(gamma + j, lanes), bet = v_load_n(beta + j, lanes);
-    for (int r = 0; r < rows; r++) {
-        vf xhat = (v_load_n(x + r * n + j, lanes) - stat[2 * r]) * stat[2 * r + 1];
-        v_store_n(y + r * n + j, lanes, v_fma(xhat, gam, bet));
-    }
-}
-
-VEC void write_block(int rows, int64_t n, const T *x, const T *gamma, const T *beta,
-                     const float *stat, T *y) {
-    int64_t j = 0;
-    for (; j + VL <= n; j += VL)
-        write_columns(rows, n, j, VL, x, gamma, beta, stat, y);
-    if (j < n)
-        write_columns(rows, n, j, n - j, x, gamma, beta, stat, y);
-}
-
 static void moments_rows(int64_t rows, int64_t n, const T *x, float *part) {
     for (int64_t i = 0; i < rows; i++) {
         float mean = row_sum(n, x + i * n) / (float)n;
@@ -74,18 +55,19 @@ void kernel_layernorm_moments(int64_t rows, int64_t n, const T *x, float *part) 
 }
 
 /* Mean and 1/std of row i from the parts' moments, all of n elements. */
-static void combine_moments(int64_t rows, int64_t n, int64_t parts, const float *moments,
-                            float eps, int64_t i, float *stat) {
+static void combine_moments(const struct kernel_layernorm *t, const float *moments,
+                            int64_t i, float *stat) {
     double mean = 0, squares = 0;
+    const int64_t parts = t->total / t->n;
     for (int64_t p = 0; p < parts; p++)
-        mean += moments[2 * (p * rows + i)];
+        mean += moments[2 * (p * t->rows + i)];
     mean /= (double)parts;
     for (int64_t p = 0; p < parts; p++) {
-        double apart = moments[2 * (p * rows + i)] - mean;
-        squares += moments[2 * (p * rows + i) + 1] + (double)n * apart * apart;
+        double apart = moments[2 * (p * t->rows + i)] - mean;
+        squares += moments[2 * (p * t->rows + i) + 1] + (double)t->n * apart * apart;
     }
     stat[0] = (float)mean;
-    stat[1] = (float)(1.0 / sqrt(squares / (double)(n * parts) + eps));
+    stat[1] = (float)(1.0 / sqrt(squares / (double)t->total + t->eps));
 }
 
 /* The same of `rows` rows that are whole. */
@@ -99,32 +81,47 @@ VEC void own_moments(int rows, int64_t n, const T *x, float eps, float *stat) {
 }
 
 struct forward {
-    int64_t rows, n, parts;
+    struct kernel_layernorm t;
     const float *moments; /* NULL: rows are whole, work them out here */
     const T *x, *gamma, *beta;
-    float eps;
     T *y;
     float *stat;
 };
 
-VEC void forward_block(const struct forward *f, int rows, int64_t i) {
-    const T *x = f->x + i * f->n;
+/* Columns j..j+lanes-1 of rows i..i+rows-1. */
+VEC void write_columns(const struct forward *f, int rows, int64_t i, int64_t j,
+                       int64_t lanes) {
+    const vf gam = v_load_n(f->gamma + j, lanes), bet = v_load_n(f->beta + j, lanes);
+    const float *stat = f->stat + 2 * i;
+    for (int r = 0; r < rows; r++) {
+        const int64_t at = (i + r) * f->t.n + j;
+        vf xhat = (v_load_n(f->x + at, lanes) - stat[2 * r]) * stat[2 * r + 1];
+        v_store_n(f->y + at, lanes, v_fma(xhat, gam, bet));
+    }
+}
+
+/* f is a copy, which stores to y cannot change: its pointers stay in registers. */
+VEC void forward_block(struct forward copy, int rows, int64_t i) {
+    const struct forward *f = &copy;
+    const struct kernel_layernorm *t = &f->t;
     float *stat = f->stat + 2 * i;
     if (f->moments)
         for (int r = 0; r < rows; r++)
-            combine_moments(f->rows, f->n, f->parts, f->moments, f->eps, i + r,
-                            stat + 2 * r);
+            combine_moments(t, f->moments, i + r, stat + 2 * r);
     else
-        own_moments(rows, f->n, x, f->eps, stat);
-    write_block(rows, f->n, x, f->gamma, f->beta, stat, f->y + i * f->n);
+        own_moments(rows, t->n, f->x + i * t->n, t->eps, stat);
+    int64_t j = 0;
+    for (; j + VL <= t->n; j += VL)
+        write_columns(f, rows, i, j, VL);
+    if (j < t->n)
+        write_columns(f, rows, i, j, t->n - j);
 }
 
-void kernel_layernorm(int64_t rows, int64_t n, int64_t parts, const float *moments,
-                      const T *x, const T *gamma, const T *beta, float eps, T *y,
-                      float *stat) {
-    const struct forward f = {rows, n, parts, moments, x, gamma, beta, eps, y, stat};
-    KERNEL_SPLIT(rows, NORM_ROWS, rows * n,
-                 NORM_BLOCKS(NORM_ROWS, first, end, forward_block(&f, count, row)));
+void kernel_layernorm(const struct kernel_layernorm *t, const float *moments, const T *x,
+                      const T *gamma, const T *beta, T *y, float *stat) {
+    const struct forward f = {*t, moments, x, gamma, beta, y, stat};
+    KERNEL_SPLIT(t->rows, NORM_ROWS, t->rows * t->n,
+                 NORM_BLOCKS(NORM_ROWS, first, end, forward_block(f, count, row)));
 }
 
 /* ---- backward ---------------------------------------------------------------------------
@@ -162,68 +159,78 @@ void kernel_layernorm_bwd_sums(int64_t rows, int64_t n, const T *x, const T *gam
     });
 }
 
-/* Columns j..j+lanes-1 of `rows` rows: dx, and the sums for gamma and beta. */
-VEC void bwd_columns(int rows, int64_t n, int64_t j, int64_t lanes, const float *sums,
-                     float share, const T *x, const T *gamma, const float *stat,
-                     const T *dy, T *dx, float *dgamma, float *dbeta) {
-    const vf gam = v_load_n(gamma + j, lanes);
-    vf dg = v_load_n(dgamma + j, lanes), db = v_load_n(dbeta + j, lanes);
-    for (int r = 0; r < rows; r++) {
-        const float mean = stat[2 * r], rstd = stat[2 * r + 1];
-        vf xhat = (v_load_n(x + r * n + j, lanes) - mean) * rstd;
-        vf d = v_load_n(dy + r * n + j, lanes);
-        vf out = v_fma(d, gam, v_set(-share * sums[2 * r]));
-        out = v_fma(xhat, v_set(-share * sums[2 * r + 1]), out) * rstd;
-        dg = v_fma(d, xhat, dg);
-        db += d;
-        v_store_n(dx + r * n + j, lanes, out);
-    }
-    v_store_n(dgamma + j, lanes, dg);
-    v_store_n(dbeta + j, lanes, db);
-}
-
-/* share = 1 / (length of the whole row). */
-VEC void bwd_block(int rows, int64_t n, const float *sums, float share, const T *x,
-                   const T *gamma, const float *stat, const T *dy, T *dx, float *dgamma,
-                   float *dbeta) {
-    int64_t j = 0;
-    for (; j + VL <= n; j += VL)
-        bwd_columns(rows, n, j, VL, sums, share, x, gamma, stat, dy, dx, dgamma, dbeta);
-    if (j < n)
-        bwd_columns(rows, n, j, n - j, sums, share, x, gamma, stat, dy, dx, dgamma, dbeta);
-}
-
 struct bwd {
     int64_t n;
-    float share;
+    float share; /* 1 / (length of the whole row) */
     const T *x, *gamma, *dy;
     const float *stat;
     const float *sums; /* NULL: rows are whole, work them out here */
     T *dx;
 };
 
+/* Some rows: their operands, and what they add to the gradients of gamma and beta. */
+struct bwd_rows {
+    int n;
+    const T *x, *dy;
+    const float *stat, *sums;
+    T *dx;
+    float *dgamma, *dbeta;
+};
+
 enum { BWD_ROWS = 4 };
 
+/* Columns j..j+lanes-1 of `rows` rows: dx, and the sums for gamma and beta. */
+VEC void bwd_columns(const struct bwd *b, const struct bwd_rows *s, int64_t j,
+                     int64_t lanes) {
+    const vf gam = v_load_n(b->gamma + j, lanes);
+    vf dg = v_load_n(s->dgamma + j, lanes), db = v_load_n(s->dbeta + j, lanes);
+    for (int r = 0; r < s->n; r++) {
+        const int64_t at = r * b->n + j;
+        const float mean = s->stat[2 * r], rstd = s->stat[2 * r + 1];
+        vf xhat = (v_load_n(s->x + at, lanes) - mean) * rstd;
+        vf d = v_load_n(s->dy + at, lanes);
+        vf out = v_fma(d, gam, v_set(-b->share * s->sums[2 * r]));
+        out = v_fma(xhat, v_set(-b->share * s->sums[2 * r + 1]), out) * rstd;
+        dg = v_fma(d, xhat, dg);
+        db += d;
+        v_store_n(s->dx + at, lanes, out);
+    }
+    v_store_n(s->dgamma + j, lanes, dg);
+    v_store_n(s->dbeta + j, lanes, db);
+}
+
 /* Of rows i..i+rows-1. */
-VEC void bwd_some(const struct bwd *b, int rows, int64_t i, float *dgamma, float *dbeta) {
+VEC void bwd_some(struct bwd copy, int rows, int64_t i, float *dgamma, float *dbeta) {
+    const struct bwd *b = &copy;
     const int64_t n = b->n;
-    const T *x = b->x + i * n, *dy = b->dy + i * n;
-    const float *stat = b->stat + 2 * i;
     float own[2 * BWD_ROWS];
-    const float *sums = b->sums ? b->sums + 2 * i : own;
+    const struct bwd_rows s = {rows,
+                               b->x + i * n,
+                               b->dy + i * n,
+                               b->stat + 2 * i,
+                               b->sums ? b->sums + 2 * i : own,
+                               b->dx + i * n,
+                               dgamma,
+                               dbeta};
     for (int r = 0; r < rows && !b->sums; r++)
-        row_bwd_sums(n, x + r * n, b->gamma, stat + 2 * r, dy + r * n, own + 2 * r);
-    bwd_block(rows, n, sums, b->share, x, b->gamma, stat, dy, b->dx + i * n, dgamma, dbeta);
+        row_bwd_sums(n, s.x + r * n, b->gamma, s.stat + 2 * r, s.dy + r * n, own + 2 * r);
+    int64_t j = 0;
+    for (; j + VL <= n; j += VL)
+        bwd_columns(b, &s, j, VL);
+    if (j < n)
+        bwd_columns(b, &s, j, n - j);
 }
 
-static void bwd_rows(const void *arg, int64_t first, int64_t end, float *dgamma,
-                     float *dbeta) {
-    NORM_BLOCKS(BWD_ROWS, first, end, bwd_some(arg, count, row, dgamma, dbeta));
+static void bwd_share(const void *arg, int64_t first, int64_t end, float *dgamma,
+                      float *dbeta) {
+    NORM_BLOCKS(BWD_ROWS, first, end,
+                bwd_some(*(const struct bwd *)arg, count, row, dgamma, dbeta));
 }
 
-void kernel_layernorm_bwd(int64_t rows, int64_t n, int64_t total, const float *sums,
-                          const T *x, const T *gamma, const float *stat, const T *dy, T *dx,
-                          float *dgamma, float *dbeta) {
-    const struct bwd b = {n, 1.0f / (float)total, x, gamma, dy, stat, sums, dx};
-    norm_gradients(rows, n, BWD_ROWS, bwd_rows, &b, dgamma, dbeta);
+void kernel_layernorm_bwd(const struct kernel_layernorm *t, const float *sums, const T *x,
+                          const T *gamma, const float *stat, const T *dy, T *dx,
+                          float *const params[2]) {
+    const float share = 1.0f / (float)t->total;
+    const struct bwd b = {t->n, share, x, gamma, dy, stat, sums, dx};
+    norm_gradients(t->rows, t->n, BWD_ROWS, bwd_share, &b, params[0], params[1]);
 }

@@ -1,4 +1,4 @@
-/* Linear layers: matrix products, bias and the gradient of the bias.
+/* Linear layers: matrix products and the bias.
  *
  * The bias is laid down first and the product added to it: of floats, a product with a fused bias is no
  * faster and for some shapes half as fast (doc/kernels.md). That of 16 bits adds it itself.
@@ -48,7 +48,7 @@ void kernel_linear_dx(int64_t m, int64_t n, int64_t k, const T *dy, const T *w, 
 
 /* dw[k, n] of x and dy, or its transpose of dy and x: the first is turned. */
 void kernel_linear_dw(int64_t m, int64_t n, int64_t k, const T *x, const T *dy, bool wt,
-                      float beta, float *dw, float *db) {
+                      float beta, float *dw) {
     kernel_product(&(struct kernel_product){.m = wt ? n : k,
                                             .n = wt ? k : n,
                                             .k = m,
@@ -59,8 +59,6 @@ void kernel_linear_dw(int64_t m, int64_t n, int64_t k, const T *x, const T *dy, 
                                             .type_c = DTYPE_f32,
                                             .c = dw,
                                             .ldc = wt ? k : n});
-    if (db)
-        kernel_column_sums(m, n, dy, db);
 }
 
 /* Eight rows at a time: eight streams for the prefetcher, an eighth of the traffic on dst,

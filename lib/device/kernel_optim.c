@@ -3,16 +3,17 @@
 #include "kernel_vec.h"
 
 struct adamw {
-    float grad_scale, lr, beta1, beta2, eps, decay;
+    struct kernel_adamw how;
     float m_fix, v_fix; /* 1/(1 - beta1^t) and the root of 1/(1 - beta2^t) */
 };
 
 VEC void adamw_step(const struct adamw *o, vf *p, vf g, vf *m, vf *v) {
-    g *= o->grad_scale;
-    *m = v_fma(v_set(o->beta1), *m, (1.0f - o->beta1) * g);
-    *v = v_fma(v_set(o->beta2), *v, (1.0f - o->beta2) * g * g);
-    vf step = (*m * o->m_fix) / v_fma(v_sqrt(*v), v_set(o->v_fix), v_set(o->eps));
-    *p -= o->lr * v_fma(v_set(o->decay), *p, step);
+    const struct kernel_adamw *how = &o->how;
+    g *= how->grad_scale;
+    *m = v_fma(v_set(how->beta1), *m, (1.0f - how->beta1) * g);
+    *v = v_fma(v_set(how->beta2), *v, (1.0f - how->beta2) * g * g);
+    vf step = (*m * o->m_fix) / v_fma(v_sqrt(*v), v_set(o->v_fix), v_set(how->eps));
+    *p -= how->lr * v_fma(v_set(how->decay), *p, step);
 }
 
 static void adamw_range(const struct adamw *o, int64_t n, float *p, const float *g,
@@ -36,17 +37,12 @@ static void adamw_range(const struct adamw *o, int64_t n, float *p, const float 
     }
 }
 
-void kernel_adamw(int64_t n, float *p, const float *g, float *m, float *v, float grad_scale,
-                  float lr, float beta1, float beta2, float eps, float decay, int64_t t) {
+void kernel_adamw(const struct kernel_adamw *how, int64_t n, float *p, const float *g,
+                  float *m, float *v) {
     const struct adamw o = {
-        .grad_scale = grad_scale,
-        .lr = lr,
-        .beta1 = beta1,
-        .beta2 = beta2,
-        .eps = eps,
-        .decay = decay,
-        .m_fix = (float)(1.0 / (1.0 - pow(beta1, (double)t))),
-        .v_fix = (float)sqrt(1.0 / (1.0 - pow(beta2, (double)t))),
+        .how = *how,
+        .m_fix = (float)(1.0 / (1.0 - pow(how->beta1, (double)how->t))),
+        .v_fix = (float)sqrt(1.0 / (1.0 - pow(how->beta2, (double)how->t))),
     };
     KERNEL_SPLIT(n, VL, n,
                  adamw_range(&o, end - first, p + first, g + first, m + first, v + first));

@@ -7,10 +7,9 @@ void kernel_linear(int64_t m, int64_t n, int64_t k, const T *x, const T *w, bool
 /* dx[m,k] = dy[m,n] W^T */
 void kernel_linear_dx(int64_t m, int64_t n, int64_t k, const T *dy, const T *w, bool wt,
                       T *dx);
-/* dW = x^T dy + beta dW, in W's own layout; beta = 0: what is there is not read. db[n] += column
- * sums of dy unless NULL. */
+/* dW = x^T dy + beta dW, in W's own layout; beta = 0: what is there is not read. */
 void kernel_linear_dw(int64_t m, int64_t n, int64_t k, const T *x, const T *dy, bool wt,
-                      float beta, float *dw, float *db);
+                      float beta, float *dw);
 
 /* out[i,:] = table[id[i] - first, :] where 0 <= id - first < vocab, else zeros. */
 void kernel_embedding(int64_t rows, int64_t vocab, int64_t n, const int32_t *id,
@@ -52,16 +51,15 @@ void kernel_geglu_bwd(int64_t n, const T *x, const T *z, const T *dy, T *dx, T *
  * 3. the norm itself, which combines them (Chan, Golub, LeVeque 1979).
  * moments is NULL where rows are whole (parts = 1). */
 void kernel_layernorm_moments(int64_t rows, int64_t n, const T *x, float *part);
-void kernel_layernorm(int64_t rows, int64_t n, int64_t parts, const float *moments,
-                      const T *x, const T *gamma, const T *beta, float eps, T *y,
-                      float *stat);
+void kernel_layernorm(const struct kernel_layernorm *t, const float *moments, const T *x,
+                      const T *gamma, const T *beta, T *y, float *stat);
 /* Backward, split: sums[rows,2] = local (sum dy*gamma, sum dy*gamma*xhat), then an all-reduce, then
- * the gradients. Whole: sums is NULL, total = n. dx may be dy; dgamma +=, dbeta +=. */
+ * dx, which may be dy. Whole: sums is NULL. params: dgamma[n] +=, then dbeta[n] +=. */
 void kernel_layernorm_bwd_sums(int64_t rows, int64_t n, const T *x, const T *gamma,
                                const float *stat, const T *dy, float *sums);
-void kernel_layernorm_bwd(int64_t rows, int64_t n, int64_t total, const float *sums,
-                          const T *x, const T *gamma, const float *stat, const T *dy, T *dx,
-                          float *dgamma, float *dbeta);
+void kernel_layernorm_bwd(const struct kernel_layernorm *t, const float *sums, const T *x,
+                          const T *gamma, const float *stat, const T *dy, T *dx,
+                          float *const params[2]);
 
 /* Convolutions (struct kernel_conv): dx is written, dw += . */
 void kernel_conv(const struct kernel_conv *s, const T *x, const T *w, T *y);
@@ -92,13 +90,13 @@ void kernel_batchnorm_center(const struct kernel_batchnorm *t, int64_t total,
 void kernel_batchnorm_stat(int64_t c, int64_t groups, int64_t total, const float *sums,
                            const float *squares, float *stat);
 void kernel_batchnorm(const struct kernel_batchnorm *t, const T *x, const T *gamma,
-                      const T *beta, const float *stat, float eps, T *y);
+                      const T *beta, const float *stat, T *y);
 void kernel_batchnorm_bwd_sums(const struct kernel_batchnorm *t, const T *x,
-                               const float *stat, float eps, const T *dy, float *sums,
-                               float *dgamma, float *dbeta);
+                               const float *stat, const T *dy, float *sums, float *dgamma,
+                               float *dbeta);
 void kernel_batchnorm_bwd(const struct kernel_batchnorm *t, int64_t total, const T *x,
-                          const T *gamma, const float *stat, float eps, const T *dy,
-                          const float *sums, T *dx);
+                          const T *gamma, const float *stat, const T *dy, const float *sums,
+                          T *dx);
 /* Adds scale times the sum over groups of mean and variance; p += momentum (s - p). */
 void kernel_batchnorm_running(int64_t c, int64_t groups, int64_t total, float scale,
                               const float *stat, float *dmean, float *dvariance);
@@ -107,31 +105,28 @@ void kernel_running(int64_t n, float momentum, const float *s, float *p);
 /* Attention (struct kernel_attention). */
 void kernel_attention(const struct kernel_attention *t, const T *q, const T *k, const T *v,
                       T *o, float *lse);
-/* dpositions += where there are positions. */
-void kernel_attention_bwd(const struct kernel_attention *t, const T *q, const T *k,
-                          const T *v, const T *o, const float *lse, const T *dout, T *dq,
-                          T *dk, T *dv, float *dpositions);
+void kernel_attention_bwd(const struct kernel_attention *t,
+                          const struct kernel_attention_bwd *of);
 
 /* Rotary positions (Su et al., RoFormer, 2021): in every x[b, s, h, :] the pair (i, i + dim/2) turns
  * by the angle (origin + s) base^(-2i/dim), or back by it. y may be x; dim is even and at most
  * 1024. */
 void kernel_rotary(const struct kernel_rotary *r, const T *x, T *y);
 
-/* Cross-entropy of logits[rows, n] against target[rows]; this rank holds the vocabulary
- * first..first+n-1. Targets below 0, and those that are `ignore`, do not count. lse[rows] is kept.
- * Returns the sum of losses over the rows that count. */
-double kernel_cross_entropy(int64_t rows, int64_t n, const T *logits, const int32_t *target,
-                            int32_t ignore, float *lse);
+/* Cross-entropy of logits[rows, n], of the vocabulary first..first+n-1, against targets of [rows].
+ * lse[rows] is kept. Returns the sum of losses over the rows that count. */
+double kernel_cross_entropy(int64_t rows, int64_t n, const T *logits,
+                            const struct kernel_targets *target, float *lse);
 /* Vocabulary split over ranks: part[rows,3] = (max, sum exp(x - max), target logit or 0);
  * all-gather -> parts[parts, rows, 3]; finish writes lse and returns the sum of losses. */
-void kernel_cross_entropy_part(int64_t rows, int64_t n, int64_t first, const T *logits,
-                               const int32_t *target, int32_t ignore, float *part);
+void kernel_cross_entropy_part(int64_t rows, int64_t n, const T *logits,
+                               const struct kernel_targets *target, float *part);
 double kernel_cross_entropy_finish(int64_t rows, int64_t parts, const float *part,
                                    float *lse);
 /* dlogits = (exp(logits - lse) - onehot(target)) * scale, 0 in rows that do not count; dlogits may
  * be logits. */
-void kernel_cross_entropy_dx(int64_t rows, int64_t n, int64_t first, const T *logits,
-                             const int32_t *target, int32_t ignore, const float *lse,
+void kernel_cross_entropy_dx(int64_t rows, int64_t n, const T *logits,
+                             const struct kernel_targets *target, const float *lse,
                              float scale, T *dlogits);
 
 /* y = x kept with probability 1 - p and scaled by 1/(1-p); the draw for an element depends on

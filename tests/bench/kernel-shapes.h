@@ -25,7 +25,8 @@ static double TYPED(linear)(const char *name, int64_t m, int64_t n, int64_t k, b
     flops(what, count, s);
     all += s;
     snprintf(what, sizeof what, "%s dW%s", name, bias ? " + db" : "");
-    BEST(s, kernel_linear_dw(m, n, k, a, c, wt, 1, f, bias ? g : NULL));
+    BEST(s, kernel_linear_dw(m, n, k, a, c, wt, 1, f);
+         if (bias) kernel_add_param_dw(m, n, c, g));
     flops(what, count, s);
     return all + s;
 }
@@ -71,8 +72,9 @@ static void TYPED(attention_parts_bwd)(const struct kernel_attention *whole, int
         t.first_key = p * t.kv_len;
         t.first = -t.first_key;
         t.more = p > 0;
-        kernel_attention_bwd(&t, a, a + at, a + at + v, b, g, c, dq, dq + at, dq + at + v,
-                             f);
+        kernel_attention_bwd(&t,
+                             &(struct kernel_attention_bwd){a, a + at, a + at + v, b, g, c,
+                                                            dq, dq + at, dq + at + v, f});
     }
 }
 
@@ -146,9 +148,11 @@ static void TYPED(rows_shape)(int64_t rows, int64_t n, int64_t vocab) {
     const double logits = sizeof(T) * (double)rows * (double)vocab;
     double s;
     printf("# " NAME ": %d rows of %d, vocabulary %d\n", (int)rows, (int)n, (int)vocab);
-    BEST(s, kernel_layernorm(rows, n, 1, NULL, a, d, d, 1e-5f, c, e));
+    const struct kernel_layernorm norm = {rows, n, n, 1e-5f};
+    float *const grads[] = {f, f + n};
+    BEST(s, kernel_layernorm(&norm, NULL, a, d, d, c, e));
     bytes("layernorm", 2 * all, s);
-    BEST(s, kernel_layernorm_bwd(rows, n, n, NULL, a, d, e, b, c, f, f + n));
+    BEST(s, kernel_layernorm_bwd(&norm, NULL, a, d, e, b, c, grads));
     bytes("layernorm backward", 3 * all, s);
     TYPED(rmsnorm)(rows, n);
     BEST(s, kernel_act(KERNEL_GELU, rows * 4 * n, a, c));
@@ -166,11 +170,12 @@ static void TYPED(rows_shape)(int64_t rows, int64_t n, int64_t vocab) {
     bytes("rotary", 2 * all, s);
     BEST(s, kernel_add(rows * n, a, b, c));
     bytes("add", 3 * all, s);
-    BEST(s, kernel_linear_dw(rows, 4 * n, 0, a, b, false, 1, e, f));
+    BEST(s, kernel_add_param_dw(rows, 4 * n, b, f));
     bytes("bias gradient, 4 x as wide", 4 * all, s);
-    BEST(s, kernel_cross_entropy(rows, vocab, a, id, -1, e));
+    const struct kernel_targets target = {id, -1, 0};
+    BEST(s, kernel_cross_entropy(rows, vocab, a, &target, e));
     bytes("cross-entropy", logits, s);
-    BEST(s, kernel_cross_entropy_dx(rows, vocab, 0, a, id, -1, e, 0.1f, c));
+    BEST(s, kernel_cross_entropy_dx(rows, vocab, a, &target, e, 0.1f, c));
     bytes("cross-entropy backward", 2 * logits, s);
     BEST(s, kernel_embedding(rows, vocab, n, id, 0, b, c));
     bytes("embedding", 2 * all, s);
@@ -184,8 +189,8 @@ static void TYPED(rows_shape)(int64_t rows, int64_t n, int64_t vocab) {
     const int64_t params = 12 * n * n;
     memset(e, 0, (size_t)params * sizeof *e);
     memset(f, 0, (size_t)params * sizeof *f);
-    BEST(s, kernel_adamw(params, operands.b, wide, e, f, 1, 1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f,
-                         10));
+    const struct kernel_adamw adamw = {1, 1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 10};
+    BEST(s, kernel_adamw(&adamw, params, operands.b, wide, e, f));
     bytes("adamw, a layer's parameters", 28.0 * (double)params, s);
     volatile double sink; /* the sum must be made */
     BEST(s, sink = kernel_sum_squares(params, wide));
@@ -223,7 +228,7 @@ static void TYPED(conv_shape)(int64_t batch, int64_t size, int64_t cin, int64_t 
 /* Batch norm and the maximum of 3x3 over maps of n channels, in groups of all samples. */
 static void TYPED(map_shape)(int64_t batch, int64_t size, int64_t n) {
     OPERANDS;
-    const struct kernel_batchnorm t = {batch, size * size, n, 1, batch, 0};
+    const struct kernel_batchnorm t = {batch, size * size, n, 1, batch, 0, 1e-5f};
     const struct kernel_pool p = {batch, size, size, n, size / 2, size / 2, 3, 2, 1, 1};
     const int64_t total = batch * size * size;
     const double all = sizeof(T) * (double)(total * n);
@@ -234,11 +239,11 @@ static void TYPED(map_shape)(int64_t batch, int64_t size, int64_t n) {
     BEST(s, kernel_batchnorm_moments(&t, a, sums, sums + n));
     bytes("batchnorm moments", all, s);
     kernel_batchnorm_stat(n, 1, total, sums, sums + n, stat);
-    BEST(s, kernel_batchnorm(&t, a, d, d, stat, 1e-5f, c));
+    BEST(s, kernel_batchnorm(&t, a, d, d, stat, c));
     bytes("batchnorm", 2 * all, s);
-    BEST(s, kernel_batchnorm_bwd_sums(&t, a, stat, 1e-5f, b, sums, grads, grads + n));
+    BEST(s, kernel_batchnorm_bwd_sums(&t, a, stat, b, sums, grads, grads + n));
     bytes("batchnorm backward, sums", 2 * all, s);
-    BEST(s, kernel_batchnorm_bwd(&t, total, a, d, stat, 1e-5f, b, sums, c));
+    BEST(s, kernel_batchnorm_bwd(&t, total, a, d, stat, b, sums, c));
     bytes("batchnorm backward", 3 * all, s);
     BEST(s, kernel_maxpool(&p, a, c));
     bytes("maximum of 3x3 / 2", 1.25 * all, s);

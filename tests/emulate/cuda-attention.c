@@ -193,8 +193,9 @@ static void on_cpu(const struct data *d, int part, bool more, bool backward) {
     if (!backward)
         kernel_attention(&t, q, k, v, d->at[O], d->lse);
     else
-        kernel_attention_bwd(&t, q, k, v, d->at[O], d->lse, d->at[DO], dq, dk, dv,
-                             d->dpositions);
+        kernel_attention_bwd(&t, &(struct kernel_attention_bwd){q, k, v, d->at[O], d->lse,
+                                                                d->at[DO], dq, dk, dv,
+                                                                d->dpositions});
     end(d, part, &s);
 }
 

@@ -97,8 +97,9 @@ static void backward(const struct data *d) {
     for (int step = 0; step < d->parts; step++) {
         int64_t at;
         struct kernel_attention t = step_of(d, step, &at);
-        kernel_attention_bwd(&t, d->q, d->k + at, d->v + at, d->o, d->lse, d->dout, d->dq,
-                             d->dk + at, d->dv + at, d->dtable);
+        kernel_attention_bwd(&t, &(struct kernel_attention_bwd){
+                                     d->q, d->k + at, d->v + at, d->o, d->lse, d->dout,
+                                     d->dq, d->dk + at, d->dv + at, d->dtable});
     }
 }
 

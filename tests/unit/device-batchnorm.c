@@ -44,8 +44,8 @@ struct run {
 };
 
 static struct kernel_batchnorm whole(const struct sizes *s) {
-    return (struct kernel_batchnorm){s->samples, s->places, s->c, s->samples / s->group,
-                                     s->group,   0};
+    return (struct kernel_batchnorm){
+        s->samples, s->places, s->c, s->samples / s->group, s->group, 0, (float)eps};
 }
 
 static struct run run_whole(const struct sizes *s) {
@@ -59,9 +59,9 @@ static struct run run_whole(const struct sizes *s) {
     float *sums = floats(k), *squares = floats(k);
     kernel_batchnorm_moments(&t, r.x, sums, squares);
     kernel_batchnorm_stat(s->c, t.groups, total, sums, squares, r.stat);
-    kernel_batchnorm(&t, r.x, r.gamma, r.beta, r.stat, (float)eps, r.y);
-    kernel_batchnorm_bwd_sums(&t, r.x, r.stat, (float)eps, r.dy, r.sums, r.dgamma, r.dbeta);
-    kernel_batchnorm_bwd(&t, total, r.x, r.gamma, r.stat, (float)eps, r.dy, r.sums, r.dx);
+    kernel_batchnorm(&t, r.x, r.gamma, r.beta, r.stat, r.y);
+    kernel_batchnorm_bwd_sums(&t, r.x, r.stat, r.dy, r.sums, r.dgamma, r.dbeta);
+    kernel_batchnorm_bwd(&t, total, r.x, r.gamma, r.stat, r.dy, r.sums, r.dx);
     free(sums), free(squares);
     return r;
 }
@@ -149,7 +149,8 @@ static void check_split(struct sizes s, int64_t by, int64_t across) {
     for (int64_t i = 0; i < ranks; i++) {
         t[i] = (struct kernel_batchnorm){
             s.samples / by, s.places / across, s.c,
-            groups,         s.group,           i / across * (s.samples / by)};
+            groups,         s.group,           i / across * (s.samples / by),
+            (float)eps};
         x[i] = part(&s, &t[i], i % across * t[i].places, r.x);
         dy[i] = part(&s, &t[i], i % across * t[i].places, r.dy);
         sums[i] = floats(k), squares[i] = floats(k);
@@ -162,18 +163,17 @@ static void check_split(struct sizes s, int64_t by, int64_t across) {
     }
     kernel_batchnorm_stat(s.c, groups, total, all, centered, stat);
     for (int64_t i = 0; i < ranks; i++) {
-        kernel_batchnorm_bwd_sums(&t[i], x[i], stat, (float)eps, dy[i], one, dgamma, dbeta);
+        kernel_batchnorm_bwd_sums(&t[i], x[i], stat, dy[i], one, dgamma, dbeta);
         add_to(2 * k, back, one);
     }
     for (int64_t i = 0; i < ranks; i++) {
         float *want = part(&s, &t[i], i % across * t[i].places, r.y);
-        kernel_batchnorm(&t[i], x[i], r.gamma, r.beta, stat, (float)eps, y);
+        kernel_batchnorm(&t[i], x[i], r.gamma, r.beta, stat, y);
         for (int64_t j = 0; j < n; j++)
             worst = fmax(worst, fabs(y[j] - want[j]));
         free(want);
         want = part(&s, &t[i], i % across * t[i].places, r.dx);
-        kernel_batchnorm_bwd(&t[i], total, x[i], r.gamma, stat, (float)eps, dy[i], back,
-                             dy[i]);
+        kernel_batchnorm_bwd(&t[i], total, x[i], r.gamma, stat, dy[i], back, dy[i]);
         for (int64_t j = 0; j < n; j++)
             worst = fmax(worst, fabs(dy[i][j] - want[j]));
         free(want), free(x[i]), free(dy[i]), free(sums[i]), free(squares[i]);

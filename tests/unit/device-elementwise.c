@@ -191,7 +191,8 @@ static void test_adamw(void) {
         for (int64_t i = 0; i < n; i++)
             pw[i] = p[i];
         for (int t = 1; t <= 4; t++) {
-            kernel_adamw(n, p, g, m, v, 0.5f, 0.01f, 0.9f, 0.95f, 1e-8f, 0.1f, t);
+            kernel_adamw(&(struct kernel_adamw){0.5f, 0.01f, 0.9f, 0.95f, 1e-8f, 0.1f, t},
+                         n, p, g, m, v);
             for (int64_t i = 0; i < n; i++) {
                 double gi = 0.5 * g[i];
                 mw[i] = 0.9 * mw[i] + 0.1 * gi;

@@ -114,9 +114,10 @@ static void check_linear(int64_t m, int64_t n, int64_t k, bool wt, bool with_bia
         }
     kernel_linear(m, n, k, x, w, wt, with_bias ? bias : NULL, y);
     kernel_linear_dx(m, n, k, dy, w, wt, dx);
-    kernel_linear_dw(m, n, k, x, dy, wt, 1, dw, with_bias ? db : NULL);
+    kernel_linear_dw(m, n, k, x, dy, wt, 1, dw);
+    kernel_add_param_dw(m, n, dy, db);
     double e[] = {nmse(m * n, y, y_want), nmse(m * k, dx, dx_want),
-                  nmse(k * n, dw, dw_want), with_bias ? nmse(n, db, db_want) : 0};
+                  nmse(k * n, dw, dw_want), nmse(n, db, db_want)};
     ok(e[0] < 1e-12 && e[1] < 1e-12 && e[2] < 1e-12 && e[3] < 1e-12,
        "linear %dx%dx%d%s%s: y %.0e dx %.0e dw %.0e db %.0e", (int)m, (int)n, (int)k,
        wt ? " transposed" : "", with_bias ? " with bias" : "", e[0], e[1], e[2], e[3]);

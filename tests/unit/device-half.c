@@ -252,12 +252,14 @@ static void check_positions(struct sizes s, int64_t buckets, int distance, float
     float *dtable = noise(np, 0, 0), *dtable_half = noise(np, 0, 0);
     double apart = 0, off = 0, all = 1e-30;
     kernel_attention(&t, q.wide, k.wide, v.wide, o.wide, lse);
-    kernel_attention_bwd(&t, q.wide, k.wide, v.wide, o.wide, lse, dy.wide, dq.wide, dk.wide,
-                         dv.wide, dtable);
+    kernel_attention_bwd(&t, &(struct kernel_attention_bwd){q.wide, k.wide, v.wide, o.wide,
+                                                            lse, dy.wide, dq.wide, dk.wide,
+                                                            dv.wide, dtable});
     t.positions = buckets ? table.half : NULL;
     kernel_attention_bf16(&t, q.half, k.half, v.half, o.half, lse_half);
-    kernel_attention_bwd_bf16(&t, q.half, k.half, v.half, o.half, lse_half, dy.half,
-                              dq.half, dk.half, dv.half, dtable_half);
+    kernel_attention_bwd_bf16(&t, &(struct kernel_attention_bwd){
+                                      q.half, k.half, v.half, o.half, lse_half, dy.half,
+                                      dq.half, dk.half, dv.half, dtable_half});
     for (int64_t i = 0; i < rows; i++)
         apart = fmax(apart, fabs((double)lse[i] - lse_half[i]));
     for (int64_t i = 0; i < np; i++) {

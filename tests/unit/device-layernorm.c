@@ -75,10 +75,12 @@ static void report(const struct data *d, const char *how, const float *y, const 
 
 static void check_whole(int64_t rows, int64_t n) {
     struct data d = make(rows, n);
+    const struct kernel_layernorm t = {rows, n, n, EPS};
     float *y = floats(rows * n), *stat = floats(2 * rows), *dx = copy(rows * n, d.dy);
     float *dgamma = copy(n, d.dgamma0), *dbeta = copy(n, d.dbeta0);
-    kernel_layernorm(rows, n, 1, NULL, d.x, d.gamma, d.beta, EPS, y, stat);
-    kernel_layernorm_bwd(rows, n, n, NULL, d.x, d.gamma, stat, dx, dx, dgamma, dbeta);
+    float *const params[] = {dgamma, dbeta};
+    kernel_layernorm(&t, NULL, d.x, d.gamma, d.beta, y, stat);
+    kernel_layernorm_bwd(&t, NULL, d.x, d.gamma, stat, dx, dx, params);
     report(&d, "whole", y, dx, dgamma, dbeta);
     free(y), free(stat), free(dx), free(dgamma), free(dbeta);
     release(&d);
@@ -103,6 +105,7 @@ static void put_columns(int64_t rows, int64_t n, int64_t parts, int64_t part,
 static void check_split(int64_t rows, int64_t n, int64_t parts) {
     struct data d = make(rows, n);
     const int64_t w = n / parts;
+    const struct kernel_layernorm t = {rows, w, n, EPS};
     float *moments = floats(2 * rows * parts), *sums = noise(2 * rows, 0, 1);
     float *one = floats(2 * rows), *stat = floats(2 * rows), *y = floats(rows * n);
     float *dx = floats(rows * n), *dgamma = copy(n, d.dgamma0), *dbeta = copy(n, d.dbeta0);
@@ -114,8 +117,7 @@ static void check_split(int64_t rows, int64_t n, int64_t parts) {
     for (int64_t p = 0; p < parts; p++) {
         float *x = columns(rows, n, parts, p, d.x), *dy = columns(rows, n, parts, p, d.dy);
         float *out = floats(rows * w);
-        kernel_layernorm(rows, w, parts, moments, x, d.gamma + p * w, d.beta + p * w, EPS,
-                         out, stat);
+        kernel_layernorm(&t, moments, x, d.gamma + p * w, d.beta + p * w, out, stat);
         put_columns(rows, n, parts, p, out, y);
         kernel_layernorm_bwd_sums(rows, w, x, d.gamma + p * w, stat, dy, one);
         for (int64_t i = 0; i < 2 * rows; i++)
@@ -124,8 +126,8 @@ static void check_split(int64_t rows, int64_t n, int64_t parts) {
     }
     for (int64_t p = 0; p < parts; p++) {
         float *x = columns(rows, n, parts, p, d.x), *dy = columns(rows, n, parts, p, d.dy);
-        kernel_layernorm_bwd(rows, w, n, sums, x, d.gamma + p * w, stat, dy, dy,
-                             dgamma + p * w, dbeta + p * w);
+        kernel_layernorm_bwd(&t, sums, x, d.gamma + p * w, stat, dy, dy,
+                             (float *[]){dgamma + p * w, dbeta + p * w});
         put_columns(rows, n, parts, p, dy, dx);
         free(x), free(dy);
     }
@@ -154,10 +156,11 @@ static void test_row_blocks(void) {
     enum { ROWS = 90, N = 70, HALF = 37 };
     struct data d = make(ROWS, N);
     float *y = floats(ROWS * N), *z = floats(ROWS * N), *stat = floats(2 * ROWS);
-    kernel_layernorm(ROWS, N, 1, NULL, d.x, d.gamma, d.beta, EPS, y, stat);
-    kernel_layernorm(HALF, N, 1, NULL, d.x, d.gamma, d.beta, EPS, z, stat);
-    kernel_layernorm(ROWS - HALF, N, 1, NULL, d.x + HALF * N, d.gamma, d.beta, EPS,
-                     z + HALF * N, stat);
+    const struct kernel_layernorm all = {ROWS, N, N, EPS};
+    const struct kernel_layernorm half = {HALF, N, N, EPS}, rest = {ROWS - HALF, N, N, EPS};
+    kernel_layernorm(&all, NULL, d.x, d.gamma, d.beta, y, stat);
+    kernel_layernorm(&half, NULL, d.x, d.gamma, d.beta, z, stat);
+    kernel_layernorm(&rest, NULL, d.x + HALF * N, d.gamma, d.beta, z + HALF * N, stat);
     ok(same(ROWS * N, y, z), "blocks of rows: the same bits");
     free(y), free(z), free(stat);
     release(&d);
@@ -175,7 +178,7 @@ static void test_cancellation(void) {
     }
     for (int j = 0; j < N; j++)
         var += (x[j] - mean) * (x[j] - mean) / N;
-    kernel_layernorm(1, N, 1, NULL, x, one, zero, EPS, y, stat);
+    kernel_layernorm(&(struct kernel_layernorm){1, N, N, EPS}, NULL, x, one, zero, y, stat);
     ok(fabs(stat[1] * sqrt(var + EPS) - 1) < 1e-5,
        "mean 10000, deviation 1: 1/std %g for %g", stat[1], 1 / sqrt(var + EPS));
     free(x), free(one), free(zero), free(y);

@@ -55,8 +55,9 @@ static void release(struct data *d) {
 static void check(int64_t rows, int64_t n, float std) {
     struct data d = make(rows, n, std);
     float *lse = floats(rows), *dx = copy(rows * n, d.x);
-    double loss = kernel_cross_entropy(rows, n, d.x, d.target, d.ignore, lse);
-    kernel_cross_entropy_dx(rows, n, 0, dx, d.target, d.ignore, lse, 1.0f, dx);
+    const struct kernel_targets target = {d.target, d.ignore, 0};
+    double loss = kernel_cross_entropy(rows, n, d.x, &target, lse);
+    kernel_cross_entropy_dx(rows, n, dx, &target, lse, 1.0f, dx);
     double wrong = fabs(loss - d.loss) / (fabs(d.loss) + 1e-3),
            e = nmse(rows * n, dx, d.dx);
     ok(wrong < 1e-6 && nmse(rows, lse, d.lse) < 1e-13 && (n == 1 || e < 1e-11),
@@ -74,15 +75,15 @@ static void check_split(int64_t rows, int64_t n, int64_t parts, float std) {
     for (int64_t p = 0; p < parts; p++) {
         for (int64_t i = 0; i < rows; i++)
             memcpy(block + i * w, d.x + i * n + p * w, (size_t)w * sizeof *block);
-        kernel_cross_entropy_part(rows, w, p * w, block, d.target, d.ignore,
-                                  part + 3 * rows * p);
+        const struct kernel_targets target = {d.target, d.ignore, p * w};
+        kernel_cross_entropy_part(rows, w, block, &target, part + 3 * rows * p);
     }
     double loss = kernel_cross_entropy_finish(rows, parts, part, lse);
     for (int64_t p = 0; p < parts; p++) {
         for (int64_t i = 0; i < rows; i++)
             memcpy(block + i * w, d.x + i * n + p * w, (size_t)w * sizeof *block);
-        kernel_cross_entropy_dx(rows, w, p * w, block, d.target, d.ignore, lse, 0.5f,
-                                block);
+        const struct kernel_targets target = {d.target, d.ignore, p * w};
+        kernel_cross_entropy_dx(rows, w, block, &target, lse, 0.5f, block);
         for (int64_t i = 0; i < rows; i++)
             for (int64_t j = 0; j < w; j++)
                 dx[i * n + p * w + j] = 2 * block[i * w + j];
@@ -144,7 +145,8 @@ static void test_threads(void) {
     double loss[2];
     for (int t = 0; t < 2; t++) {
         kernel_init(1 + 2 * t, NULL);
-        loss[t] = kernel_cross_entropy(333, 1000, d.x, d.target, d.ignore, lse);
+        loss[t] = kernel_cross_entropy(
+            333, 1000, d.x, &(struct kernel_targets){d.target, d.ignore, 0}, lse);
     }
     ok(loss[0] == loss[1], "1 and 3 threads: the same loss");
     free(lse);
