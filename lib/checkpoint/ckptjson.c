@@ -399,11 +399,12 @@ static int read_info(struct ckpt_index *ix, struct checkpoint_info *info, const 
     const char *model = NULL;
     json_t *data, *settings;
     if (json_format(doc, CKPT_FORMAT, err) < 0 ||
-        json_keys(doc,
-                  "format step skipped missing loss_scale good_steps sample seed run model "
-                  "model_hash model_facts model_ref model_set model_file batch data settings "
-                  "files tensors checksum",
-                  err) < 0 ||
+        json_keys(
+            doc,
+            "format step skipped missing loss_scale good_steps sample seed run model "
+            "model_hash model_facts model_ref model_set model_file batch data settings "
+            "files tensors checksum",
+            err) < 0 ||
         json_int(doc, "step", 0, INT64_MAX, &info->step, err) < 0 ||
         json_int(doc, "skipped", 0, info->step, &info->skipped, err) < 0 ||
         json_opt_int(doc, "missing", 0, INT64_MAX, &info->missing, err) < 0 ||

@@ -223,7 +223,8 @@ double cost_message_us(struct cost *c, int64_t sender, int64_t receiver, int64_t
 }
 
 static struct instr_key copy_key(enum dtype dtype, int64_t elems, int64_t inner) {
-    return instr_key(I_copy, dtype, &(union instr_n){.copy = {.elems = elems, .inner = inner}});
+    return instr_key(I_copy, dtype,
+                     &(union instr_n){.copy = {.elems = elems, .inner = inner}});
 }
 
 double cost_copy_us(struct cost *c, enum dtype dtype, int64_t elems, int64_t inner) {

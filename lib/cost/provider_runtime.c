@@ -31,7 +31,8 @@ static struct cost_time ask(const struct running *p, int group, enum opcode code
 static struct cost_time crossing(const struct running *p, int group, enum dtype dtype,
                                  double elems, double passes) {
     int64_t n = (int64_t)(elems * passes / 2);
-    return ask(p, group, I_scale, dtype, (union instr_n){.scale = {.elems = n > 0 ? n : 1}});
+    return ask(p, group, I_scale, dtype,
+               (union instr_n){.scale = {.elems = n > 0 ? n : 1}});
 }
 
 static struct cost_time product(const struct running *p, int group, enum dtype dtype,

@@ -5,8 +5,8 @@
  * the accurate form: for large negative x, 1 + tanh u cancels and 1 / (1 + e^-2u) does not.
  */
 #include "kernel_impl.h"
-#include "kernel_type.h"
 #include "kernel_tanh.h"
+#include "kernel_type.h"
 #include "kernel_vec.h"
 
 #define GELU_C 0.7978845608028654f /* sqrt(2 / pi) */

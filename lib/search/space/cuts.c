@@ -6,7 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-double space_passing(const struct space *sp, int op) {
+/* Elements of one sample that pass in front of an op. */
+static double passing_elems(const struct space *sp, int op) {
     const struct model *m = sp->p.model;
     const struct crossing *x = &sp->crossings[op];
     double elems = 0;
@@ -40,7 +41,7 @@ void space_find_cuts(struct space *sp) {
     sp->cuts = mem_array((size_t)n + 1, sizeof *sp->cuts);
     sp->cut_before = mem_array((size_t)n + 1, sizeof *sp->cut_before);
     for (int i = 0; i < n; i++)
-        passing[i] = space_passing(sp, i);
+        passing[i] = passing_elems(sp, i);
     for (int first = 0, end; first < n; first = end) {
         double least = INFINITY;
         end = part_end(sp, first);

@@ -180,8 +180,7 @@ bool space_may_regather(const struct space *sp);
 int space_block_begin(const struct space *sp, int op);
 /* The number of blocks that a stage touches, as recompute counts them (segments.h). */
 int space_stage_blocks(const struct space *sp, const struct search_stage *st);
-/* Elements of one sample that pass in front of an op. Is the op one of `cuts`? */
-double space_passing(const struct space *sp, int op);
+/* Is the op one of `cuts`? */
 bool space_is_cut(const struct space *sp, int op);
 void space_find_cuts(struct space *sp); /* by the survey, once there are crossings */
 /* ---- pins ------------------------------------------------------------------------------ */
