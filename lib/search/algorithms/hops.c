@@ -179,10 +179,13 @@ static bool is_near(const struct option *o, const struct option *best, double ne
            (!o->score.overflow && o->score.time_us <= near * best->score.time_us);
 }
 
-/* Is the candidate worth improving in this phase? */
+/* Is the candidate worth improving in this phase? One that does not fit is, while few were scored:
+ * what fits at once, where memory is tight, may be several times slower than what others become. */
 static bool is_worth(const struct hops *hp, const struct option *o,
                      const struct option *best) {
     bool few = hp->s->budget.work - hp->scored_before < FEW_SCORED;
+    if (few && o->score.overflow)
+        return true;
     return is_near(o, best, fmax(few ? NEAR_WHILE_FEW : NEAR, hp->gained));
 }
 
