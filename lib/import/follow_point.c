@@ -124,12 +124,13 @@ static const struct followed *add(struct follow *t, const struct exported_node *
     double number;
     if (exported_number(t->p, n, "alpha", 1) != 1)
         return follow_refuse(t, "a sum with a factor");
+    if (a->form == FORM_ANGLED && b->form == FORM_ANGLED && a->of->form == FORM_HALF)
+        return follow_rotated(t, a->of->half ? a : b, a->of->half ? b : a, true);
     if (a->form == FORM_ANGLED && b->form == FORM_ANGLED)
         return follow_rotary(t, a->half ? b : a, a->half ? a : b);
     if (a->form == FORM_MEAN_SQUARE && follow_scalar(t, b, &number)) {
-        struct followed *y = follow_new(t, FORM_MEAN_SQUARE, a);
-        y->of = a->of;
-        y->number = a->number + number;
+        struct followed *y = (struct followed *)follow_reaxed(t, a, a->rank, a->axis);
+        y->number += number;
         return y;
     }
     if (a->form == FORM_SCORES && b->form == FORM_POSITIONS && a->table < 0 &&
@@ -188,7 +189,8 @@ static const struct followed *multiply(struct follow *t, const struct followed *
         y->number *= number;
         return a->table < 0 ? y : follow_refuse(t, "scores are masked, then scaled");
     }
-    if (b->form == FORM_INVERSE_ROOT && is_data(a) && root_of(a) == root_of(b->of)) {
+    if (b->form == FORM_INVERSE_ROOT && !b->centered && is_data(a) &&
+        root_of(a) == root_of(b->of)) {
         struct followed *y = follow_new(t, FORM_NORMED, a);
         y->of = b->of;
         y->number = b->number;
@@ -271,7 +273,8 @@ static const struct followed *choose(struct follow *t, const struct exported_nod
         number = fold_at(&t->fold, v[1]->value, at);
         return number == 0 ? v[2] : follow_refuse(t, "shares of attention are replaced");
     }
-    return follow_refuse(t, "elements are chosen by data");
+    const struct followed *y = extend(t, n, p);
+    return y ? y : follow_refuse(t, "elements are chosen by data");
 }
 
 /* Where scores are minus infinity, in either sense: what reads it is a softmax of rows that may see
@@ -310,9 +313,8 @@ static const struct followed *copy(struct follow *t, const struct exported_node 
 }
 
 static const struct followed *inverse_root(struct follow *t, const struct followed *x) {
-    struct followed *y = follow_new(t, FORM_INVERSE_ROOT, x);
-    y->of = x->of;
-    y->number = x->number;
+    struct followed *y = (struct followed *)follow_reaxed(t, x, x->rank, x->axis);
+    y->form = FORM_INVERSE_ROOT;
     return y;
 }
 
@@ -335,7 +337,7 @@ const struct followed *follow_point(struct follow *t, const struct exported_node
         (p->id == POINT_RSQRT ||
          (p->id == POINT_POW && follow_scalar(t, b, &number) && number == -0.5)))
         return inverse_root(t, a);
-    if ((y = extend(t, n, p)))
+    if ((y = extend(t, n, p)) || (y = follow_rows(t, p->id, a, b)) || t->why)
         return y;
     switch (p->id) {
     case POINT_ADD:
@@ -345,6 +347,10 @@ const struct followed *follow_point(struct follow *t, const struct exported_node
         y = multiply(t, a, b);
         y = y || t->why ? y : multiply(t, b, a);
         return y ? y : follow_refuse(t, "a product of two tensors");
+    case POINT_SUB:
+        return a->form == FORM_ANGLED && b->form == FORM_ANGLED
+                   ? follow_rotated(t, a, b, false)
+                   : follow_refuse(t, "a difference that weft has no kind for");
     case POINT_DIV: return divide(t, a, b);
     case POINT_EQ:
     case POINT_NOT:

@@ -209,7 +209,9 @@ static const struct followed *join(struct follow *t, const struct exported_node 
         y->of = b->of;
         return y;
     }
-    return NULL;
+    return a && b && a->form == FORM_ROTATED && b->form == FORM_ROTATED
+               ? follow_rotated_both(t, a, b)
+               : NULL;
 }
 
 /* What is still a tensor, or waits for one, under any axes. */
@@ -226,6 +228,8 @@ static const struct followed *before(struct follow *t, const struct followed *x)
     case FORM_HALF: return follow_half(t, x);
     case FORM_CONSTANT: return follow_refuse(t, "its numbers are not known");
     default:
+        if (follow_is_row(x))
+            return x;
         return x->form == FORM_POINT && x->of->form == FORM_TENSOR ? x : follow_whole(t, x);
     }
 }

@@ -3,6 +3,8 @@
 
 #include "common/half.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -362,6 +364,17 @@ static const struct literal_type {
     {9, 7, WIRE_VARINT, 0},   {10, 11, WIRE_BYTES, 2}, {11, 8, WIRE_FIXED32, 0},
     {12, 9, WIRE_FIXED64, 0}, {16, 13, WIRE_BYTES, 2}};
 
+/* The shortest decimal that is this number in f32: 1e-05, not what is next to it in f64. */
+static double shortest(float f) {
+    char text[32];
+    for (int digits = 6; digits < 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)f);
+        if (strtof(text, NULL) == f)
+            return strtod(text, NULL);
+    }
+    return f;
+}
+
 static double number_of(int type, uint64_t v) {
     double d;
     switch (type) {
@@ -408,5 +421,7 @@ const double *hlo_literal(struct hlo *h, const struct hlo_instruction *x) {
         while (have < n && rest.at < rest.end && next_number(&rest, t, &v))
             out[have++] = number_of(t->type, v);
     }
+    if (n == 1 && x->shape.type == 11 && isfinite(out[0]))
+        out[0] = shortest((float)out[0]);
     return have == n ? out : NULL;
 }

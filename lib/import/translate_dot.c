@@ -84,6 +84,38 @@ static int multiply(struct translate *t, int a, int b, int type) {
     return translate_node(t, "aten.matmul.default", args, x->rank, size, type, false);
 }
 
+/* Is the side laid so already? */
+static bool lies(const struct side *s, bool sums_first) {
+    int64_t next = 0;
+    for (int i = 0; i < s->batch.n; i++)
+        if (s->batch.p[i] != next++)
+            return false;
+    if (!sums_first)
+        next += s->n_rest;
+    for (int i = 0; i < s->sums.n; i++)
+        if (s->sums.p[i] != next++)
+            return false;
+    return true;
+}
+
+/* Products of two tensors: [batch.., rest of a, rest of b]. The operands are exchanged where b lies as the
+ * first one has to, and a does not: scores of attention are never turned. */
+static int combine(struct translate *t, const struct side *a, const struct side *b,
+                   const struct made *like, const struct hlo_shape *shape) {
+    if (lies(a, false) || lies(b, true) || !lies(b, false)) {
+        int y = multiply(t, laid(t, a, false, true), laid(t, b, true, true), shape->type);
+        return translate_view(t, like, y, shape->rank, shape->size);
+    }
+    int64_t order[HLO_MAX_RANK], size[HLO_MAX_RANK];
+    int rank = shape->rank, n = a->batch.n;
+    for (int i = 0; i < rank; i++) {
+        order[i] = i < n ? i : i < n + a->n_rest ? i + b->n_rest : i - a->n_rest;
+        size[order[i]] = shape->size[i];
+    }
+    int y = multiply(t, laid(t, b, false, true), laid(t, a, true, true), shape->type);
+    return translate_permute(t, like, translate_view(t, like, y, rank, size), order);
+}
+
 /* x [rest.., sums] and a weight [sums, rest]: the dims of x stay apart. */
 static int weigh(struct translate *t, const struct side *x, const struct side *w,
                  const struct made *like, int type) {
@@ -97,6 +129,18 @@ static int weigh(struct translate *t, const struct side *x, const struct side *w
     return translate_view(t, like, y, rank, size);
 }
 
+/* Sums in the order in which they lie in the first; what is summed with what stays so. */
+static void sort_sums(const struct hlo_list *first, const struct hlo_list *second) {
+    for (int i = 1; i < first->n; i++)
+        for (int k = i; k > 0 && first->p[k] < first->p[k - 1]; k--) {
+            int64_t a = first->p[k], b = second->p[k];
+            first->p[k] = first->p[k - 1];
+            second->p[k] = second->p[k - 1];
+            first->p[k - 1] = a;
+            second->p[k - 1] = b;
+        }
+}
+
 bool translate_dot(struct translate *t, const struct hlo_instruction *x,
                    const struct made *const *in, struct made *out) {
     struct side a, b;
@@ -108,6 +152,7 @@ bool translate_dot(struct translate *t, const struct hlo_instruction *x,
         !side_of(t, in[1], dot[DOT_RHS_BATCH], dot[DOT_RHS_SUMS], &b) ||
         a.batch.n + a.n_rest + b.n_rest != rank)
         return false;
+    sort_sums(in[0]->weight ? &b.sums : &a.sums, in[0]->weight ? &a.sums : &b.sums);
     for (int i = 0; i < a.batch.n; i++)
         if (in[0]->shape->size[a.batch.p[i]] != in[1]->shape->size[b.batch.p[i]])
             return false;
@@ -122,9 +167,7 @@ bool translate_dot(struct translate *t, const struct hlo_instruction *x,
             order[i] = i < a.n_rest ? b.n_rest + i : i - a.n_rest;
         out->value = translate_permute(t, out, y, order);
     } else {
-        int y =
-            multiply(t, laid(t, &a, false, true), laid(t, &b, true, true), x->shape.type);
-        out->value = translate_view(t, out, y, rank, x->shape.size);
+        out->value = combine(t, &a, &b, out, &x->shape);
     }
     return true;
 }

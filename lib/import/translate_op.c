@@ -375,7 +375,7 @@ static bool reduce(struct translate *t, const struct hlo_instruction *x,
     const char *opcode = reducer_of(t, x), *target = NULL;
     int64_t dims[HLO_MAX_RANK], size[HLO_MAX_RANK];
     int n = 0, rank = 0;
-    bool known = false;
+    bool known = false, single = true;
     for (int i = 0; opcode && x->operands.n == 2 && i < 4; i++)
         if (!strcmp(opcode, reductions[i].opcode) && in[1]->known &&
             in[1]->number == reductions[i].neutral) {
@@ -388,14 +388,15 @@ static bool reduce(struct translate *t, const struct hlo_instruction *x,
         bool gone = false;
         for (int i = 0; i < x->dimensions.n; i++)
             gone |= x->dimensions.p[i] == d;
-        if (gone && in[0]->shape->size[d] != 1)
+        if (gone)
             dims[n++] = d;
+        single &= !gone || in[0]->shape->size[d] == 1;
         if (!gone)
             size[rank++] = in[0]->shape->size[d];
     }
-    if (!n)
+    if (single)
         return reshape(t, x, in[0], out);
-    if (!target || in[0]->known || n != x->dimensions.n)
+    if (!target || in[0]->known)
         return false;
     json_t *args = translate_tensor(t, json_array(), "self", translate_full(t, in[0]));
     out->constant = in[0]->constant;
