@@ -130,6 +130,10 @@ struct follow {
     int *param_of; /* the program's values -> params, -1 */
     int node;      /* that is followed */
     const char *why;
+    struct {
+        int table, mask, causal;
+        int64_t queries, keys;
+    } masked;      /* the last mask that was looked at, and what it is */
     json_t *notes; /* array of strings, for people */
     int loss;      /* op */
 };

@@ -197,7 +197,7 @@ void follow_run(struct follow *t) {
     t->values = arena_array(&t->arena, n, sizeof *t->values);
     t->param_of = arena_array(&t->arena, n, sizeof *t->param_of);
     t->notes = json_array();
-    t->loss = -1;
+    t->loss = t->masked.table = -1;
     t->node = -1;
     add_given(t);
     for (t->node = 0; t->node < t->p->n_nodes; t->node++)
