@@ -22,7 +22,7 @@ def tensors(function, args):
     leaves = jax.tree_util.tree_flatten_with_path(args[0])[0]
     jaxpr = jax.make_jaxpr(function)(*args).jaxpr
     stacks = {v for e in jaxpr.eqns if e.primitive.name == "scan"
-              for v in e.invars[e.params["num_consts"] + e.params["num_carry"]:] if hasattr(v, "count")}
+              for v in e.invars[e.params["num_consts"] + e.params["num_carry"]:] if not hasattr(v, "val")}
     for (keys, leaf), var in zip(leaves, jaxpr.invars):
         first, dot, rest = path_of(keys).partition(".")
         for i in range(len(leaf)) if var in stacks else [None]:

@@ -258,6 +258,9 @@ const struct followed *follow_attend(struct follow *t, const struct followed *sh
     const struct followed *x[] = {by_heads(t, s->of),
                                   by_heads(t, follow_reaxed(t, k, k->rank, axis)),
                                   by_heads(t, v)};
+    if (!axes_same(&t->axes, &shares->axis[shares->rank - 2],
+                   &s->of->axis[s->of->rank - 2]))
+        return follow_refuse(t, "scores of attention are turned or cut");
     int masked = causal_of(t, s);
     if (!x[0] || !x[1] || !x[2])
         return NULL;

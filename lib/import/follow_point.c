@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-enum { POINT_NODES_MOST = 48 };
+/* As of a polynomial that stands for the error function. */
+enum { POINT_NODES_MOST = 2048 };
 
 static const struct followed *root_of(const struct followed *x) {
     return x->form == FORM_POINT ? x->root : x;
@@ -97,6 +98,28 @@ static const struct followed *combine(struct follow *t, enum kind_id kind,
     return follow_tensor(t, op, x);
 }
 
+/* The product again, with a bias of what its weight adds; -1 where it is none. The one before is left out
+ * where nothing else reads it. */
+static int biased(struct follow *t, const struct followed *x, const struct axis *bias) {
+    const struct found_op *was = &t->ops.p[x->op];
+    struct axis dims = follow_dims(t, x), w = was->param[0].dims, added = {0};
+    if (was->kind != OP_einsum || was->n_in != 1 || was->n_param != 1 || x->parts)
+        return -1;
+    axes_settle(&t->axes, &w);
+    for (int i = 0; i < dims.n; i++)
+        for (int k = 0; k < w.n; k++)
+            if (dims.atom[i] == w.atom[k])
+                added.atom[added.n++] = dims.atom[i];
+    if (!axes_same(&t->axes, &added, bias))
+        return -1;
+    struct found_param weight = was->param[0];
+    int in = was->in[0], op = follow_op(t, OP_einsum, dims);
+    t->ops.p[op].in[0] = in;
+    t->ops.p[op].n_in = t->ops.p[op].n_param = 1;
+    t->ops.p[op].param[0] = weight;
+    return op;
+}
+
 /* x plus a parameter that has its last dims. */
 static const struct followed *add_bias(struct follow *t, const struct followed *a,
                                        const struct followed *w) {
@@ -113,8 +136,11 @@ static const struct followed *add_bias(struct follow *t, const struct followed *
         for (int k = 0; k < p.n; k++)
             dims.atom[dims.n++] = p.atom[k];
     }
-    int op = follow_op(t, OP_bias, follow_dims(t, x));
-    follow_operand(t, op, x);
+    int op = biased(t, x, &dims);
+    if (op < 0) {
+        op = follow_op(t, OP_bias, follow_dims(t, x));
+        follow_operand(t, op, x);
+    }
     follow_param(t, op, w, dims);
     return follow_tensor(t, op, x);
 }

@@ -234,12 +234,14 @@ static const struct followed *before(struct follow *t, const struct followed *x)
     }
 }
 
-/* Scores keep their last two axes. */
+/* Scores keep their last two axes; those without a mask may have others before the last one for a
+ * while. */
 static const struct followed *after(struct follow *t, const struct followed *x,
                                     const struct followed *y) {
     bool scores =
         x->form == FORM_SCORES || x->form == FORM_SHARES || x->form == FORM_UNSEEN;
-    for (int i = 1; y && scores && i <= 2; i++)
+    bool bare = x->form == FORM_SCORES && x->table < 0 && !x->positions;
+    for (int i = 1; y && scores && i <= (bare ? 1 : 2); i++)
         if (y->rank < 3 ||
             !axes_same(&t->axes, &x->axis[x->rank - i], &y->axis[y->rank - i]))
             return follow_refuse(t, "scores of attention are turned or cut");

@@ -201,6 +201,7 @@ static int function_op(struct follow *t, const struct followed *x, struct axis d
         enum point_id point;
         enum kind_id kind;
     } kinds[] = {{POINT_GELU_TANH, OP_gelu},
+                 {POINT_GELU, OP_gelu_erf},
                  {POINT_RELU, OP_relu},
                  {POINT_SILU, OP_silu},
                  {POINT_TANH, OP_tanh}};
@@ -210,9 +211,7 @@ static int function_op(struct follow *t, const struct followed *x, struct axis d
     double c = follow_factor(t, x);
     if (!isnan(c))
         return scale_op(t, c, dims);
-    follow_refuse(t, is_function(t, x, named, POINT_GELU)
-                         ? "the exact GELU: weft has the tanh form alone"
-                         : "a function that weft has no kind for");
+    follow_refuse(t, "a function that weft has no kind for");
     return -1;
 }
 

@@ -6,7 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CALLS_MOST = 64 };
+enum {
+    CALLS_MOST = 64,
+    WORK_MOST =
+        1 << 22, /* instructions and operands, calls and turns of loops written out */
+    NODES_MOST = 1 << 18,
+};
 
 /* ---- values ----------------------------------------------------------------------------------- */
 
@@ -372,11 +377,18 @@ static int instruction(struct translate *t, const struct hlo_instruction *x,
                        const struct made *const *in, struct made *out, struct err *err) {
     *out = (struct made){.shape = &x->shape, .value = -1};
     t->at = x;
-    if (++t->work > HLO_MAX_INSTRUCTIONS || t->nodes.n > EXPORTED_MAX_NODES)
+    t->work += 1 + x->operands.n;
+    if (t->work > WORK_MOST || t->nodes.n > NODES_MOST)
         return err_input(err,
                          "expected at most %d instructions, calls and turns of loops "
                          "written out",
-                         HLO_MAX_INSTRUCTIONS);
+                         NODES_MOST);
+    if (strstr(x->op_name, "transpose(jvp")) {
+        err_input(err, "it is part of a gradient");
+        return err_hint(err,
+                        "weft makes gradients itself: lower the function of the logits, "
+                        "or of the loss");
+    }
     if (!strcmp(x->opcode, "constant"))
         return constant(t, x, out, err);
     if (!strcmp(x->opcode, "tuple")) {
@@ -429,8 +441,10 @@ static int run(struct translate *t, int computation, const struct made *const *a
             made[i] = *args[x->number];
         else
             rc = err_input(err, "a parameter that its caller does not give");
-        if (rc < 0 || (rc = check(t, x, &made[i], err)) < 0)
-            err_at(err, "%.64s.%.64s", c->name, x->name);
+        if ((rc < 0 || (rc = check(t, x, &made[i], err)) < 0) && !t->failed) {
+            err_prefix(err, "%.64s.%.64s", c->name, x->name);
+            t->failed = true;
+        }
     }
     *out = made[c->root];
     t->depth--;

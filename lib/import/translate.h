@@ -29,6 +29,7 @@ struct made {
     int value;     /* else: of the program; of size 1 where it is stretched. -1: a tuple */
     bool constant; /* follows from no data and no parameter */
     bool weight;   /* a view of a parameter */
+    bool scores;   /* follows from a product of two tensors, and no other product */
     int n;         /* of a tuple */
     const struct made *part;
 };
@@ -42,6 +43,7 @@ struct translate {
     int64_t turn, work; /* of the loop around, -1; instructions that were looked at */
     const char *stack;  /* what the parameters of the loop are called; NULL */
     int depth;
+    bool failed; /* the message says where */
 };
 
 /* Nodes: arguments are a list that is taken over; the result has these sizes. */

@@ -84,36 +84,78 @@ static int multiply(struct translate *t, int a, int b, int type) {
     return translate_node(t, "aten.matmul.default", args, x->rank, size, type, false);
 }
 
-/* Is the side laid so already? */
-static bool lies(const struct side *s, bool sums_first) {
-    int64_t next = 0;
-    for (int i = 0; i < s->batch.n; i++)
-        if (s->batch.p[i] != next++)
-            return false;
-    if (!sums_first)
-        next += s->n_rest;
-    for (int i = 0; i < s->sums.n; i++)
-        if (s->sums.p[i] != next++)
-            return false;
-    return true;
+/* Rows of a product of two tensors: the largest dim of those that are not summed. */
+static int rows_at(const struct side *s) {
+    int at = 0;
+    for (int i = 1; i < s->n_rest; i++)
+        if (s->x->shape->size[s->rest[i]] >= s->x->shape->size[s->rest[at]])
+            at = i;
+    return at;
 }
 
-/* Products of two tensors: [batch.., rest of a, rest of b]. The operands are exchanged where b lies as the
- * first one has to, and a does not: scores of attention are never turned. */
-static int combine(struct translate *t, const struct side *a, const struct side *b,
+/* The side with its rows, if it has any, behind the rest, and what is summed last. */
+static int with_rows(struct translate *t, struct side *s, int rows) {
+    int64_t row = s->n_rest ? s->rest[rows] : 0, size[HLO_MAX_RANK];
+    struct side moved = *s;
+    if (s->n_rest) {
+        memmove(moved.rest + rows, moved.rest + rows + 1,
+                sizeof row * (size_t)(s->n_rest - rows - 1));
+        moved.rest[s->n_rest - 1] = row;
+        return laid(t, &moved, false, false);
+    }
+    int value = laid(t, s, false, false);
+    for (int i = 0; i < s->batch.n + 1; i++)
+        size[i < s->batch.n ? i : i + 1] = value_at(t, value)->size[i];
+    size[s->batch.n] = 1;
+    return translate_view(t, s->x, value, s->batch.n + 2, size);
+}
+
+/* [batch.., sums, columns], alike for all of `others`. */
+static int with_columns(struct translate *t, const struct side *s, const int64_t *others,
+                        int n) {
+    int value = laid(t, s, true, true), at = s->batch.n;
+    int64_t thin[HLO_MAX_RANK], size[HLO_MAX_RANK];
+    if (!n)
+        return value;
+    for (int i = 0; i < at + n + 2; i++) {
+        const struct exported_value *v = value_at(t, value);
+        thin[i] = i < at ? v->size[i] : i < at + n ? 1 : v->size[i - n];
+        size[i] = i < at || i >= at + n ? thin[i] : others[i - at];
+    }
+    value = translate_view(t, s->x, value, at + n + 2, thin);
+    json_t *args = translate_tensor(t, json_array(), "self", value);
+    return translate_node(t, "aten.expand.default",
+                          translate_ints(args, "size", size, at + n + 2), at + n + 2, size,
+                          11, s->x->constant);
+}
+
+/* Products of two tensors, [batch.., rest of a, rest of b]. Scores of attention stand first; what they
+ * have besides rows, as heads in groups, is a batch for which the other side is alike. */
+static int combine(struct translate *t, struct side *a, struct side *b,
                    const struct made *like, const struct hlo_shape *shape) {
-    if (lies(a, false) || lies(b, true) || !lies(b, false)) {
-        int y = multiply(t, laid(t, a, false, true), laid(t, b, true, true), shape->type);
-        return translate_view(t, like, y, shape->rank, shape->size);
-    }
-    int64_t order[HLO_MAX_RANK], size[HLO_MAX_RANK];
-    int rank = shape->rank, n = a->batch.n;
+    bool swap = b->x->scores && !a->x->scores;
+    struct side *left = swap ? b : a, *right = swap ? a : b;
+    int rows = rows_at(left), n = left->batch.n, rank = 0;
+    int others = left->n_rest ? left->n_rest - 1 : 0;
+    int64_t size[HLO_MAX_RANK], order[HLO_MAX_RANK], kinds[HLO_MAX_RANK];
+    int x = with_rows(t, left, rows);
+    memcpy(kinds, value_at(t, x)->size + n, sizeof *kinds * (size_t)others);
+    int y = multiply(t, x, with_columns(t, right, kinds, others), shape->type);
+    for (; rank < n + left->n_rest; rank++)
+        size[rank] = value_at(t, y)->size[rank];
+    for (int i = 0; i < right->n_rest; i++)
+        size[rank++] = right->x->shape->size[right->rest[i]];
+    y = translate_view(t, like, y, rank, size);
     for (int i = 0; i < rank; i++) {
-        order[i] = i < n ? i : i < n + a->n_rest ? i + b->n_rest : i - a->n_rest;
-        size[order[i]] = shape->size[i];
+        int k = i - n, in_left = swap ? k - right->n_rest : k;
+        bool is_left = k >= 0 && in_left >= 0 && in_left < left->n_rest;
+        order[i] = k < 0      ? i
+                   : !is_left ? n + left->n_rest + (swap ? k : k - left->n_rest)
+                              : n + (in_left == rows  ? others
+                                     : in_left > rows ? in_left - 1
+                                                      : in_left);
     }
-    int y = multiply(t, laid(t, b, false, true), laid(t, a, true, true), shape->type);
-    return translate_permute(t, like, translate_view(t, like, y, rank, size), order);
+    return translate_permute(t, like, y, order);
 }
 
 /* x [rest.., sums] and a weight [sums, rest]: the dims of x stay apart. */
@@ -167,6 +209,10 @@ bool translate_dot(struct translate *t, const struct hlo_instruction *x,
             order[i] = i < a.n_rest ? b.n_rest + i : i - a.n_rest;
         out->value = translate_permute(t, out, y, order);
     } else {
+        int most = a.batch.n + a.n_rest + b.n_rest + 2;
+        if (most > HLO_MAX_RANK)
+            return false;
+        out->scores = !in[0]->scores && !in[1]->scores;
         out->value = combine(t, &a, &b, out, &x->shape);
     }
     return true;

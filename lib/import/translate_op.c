@@ -407,8 +407,8 @@ static bool reduce(struct translate *t, const struct hlo_instruction *x,
 
 /* ---- by opcode ------------------------------------------------------------------------------------------- */
 
-bool translate_op(struct translate *t, const struct hlo_instruction *x,
-                  const struct made *const *in, struct made *out) {
+static bool by_opcode(struct translate *t, const struct hlo_instruction *x,
+                      const struct made *const *in, struct made *out) {
     int n = x->operands.n;
     if (is(x, "copy") || is(x, "opt-barrier") || is(x, "bitcast") ||
         (is(x, "custom-call") && !strcmp(x->custom, "Sharding")))
@@ -431,4 +431,13 @@ bool translate_op(struct translate *t, const struct hlo_instruction *x,
            : is(x, "gather")        ? n == 2 && translate_gather(t, x, in, out)
            : is(x, "clamp")         ? clamp(t, x, in, out)
                                     : function(t, x, in, out);
+}
+
+bool translate_op(struct translate *t, const struct hlo_instruction *x,
+                  const struct made *const *in, struct made *out) {
+    if (!by_opcode(t, x, in, out))
+        return false;
+    for (int i = 0; i < x->operands.n && !is(x, "dot"); i++)
+        out->scores |= in[i]->scores;
+    return true;
 }
