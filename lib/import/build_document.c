@@ -182,6 +182,7 @@ static json_t *import_program(const struct exported *p, const char *name, json_t
     follow_run(&t);
     if (build_loss(&b, err) == 0) {
         build_repeats(&b);
+        build_mend(&b);
         if (build_names(&b, err) == 0)
             doc = document(&b, name, err);
     }
