@@ -167,6 +167,18 @@ def with_loss(made):
     return loss, params
 
 
+def with_optax_loss(made):
+    """As optax has it with integer labels."""
+    forward, params = made
+
+    def loss(params, tokens, targets):
+        logits = forward(params, tokens)
+        logits -= jax.lax.stop_gradient(jnp.max(logits, -1, keepdims=True))
+        label = jnp.take_along_axis(logits, targets[..., None], -1)[..., 0]
+        return (jnp.log(jnp.sum(jnp.exp(logits), -1)) - label).mean()
+    return loss, params
+
+
 def sorted_logits():
     forward, params = perceptron()
     return lambda params, image: jnp.sort(forward(params, image), -1), params
@@ -180,6 +192,7 @@ def gradient():
 CASES = {  # what makes it; the case whose ops it has; what is refused
     "gpt": dict(make=gpt, shipped=True), "gpt-scan": dict(make=lambda: gpt(scan=True), like="gpt"),
     "gpt-loss": dict(make=lambda: with_loss(gpt()), like="gpt", loss=True),
+    "gpt-optax": dict(make=lambda: with_optax_loss(gpt()), like="gpt", loss=True),
     "gpt-flax": dict(make=lambda: gpt(norm=fast_norm, take=True), like="gpt"),
     "gpt-exact": dict(make=lambda: gpt(exact=True)),
     "llama": dict(make=llama), "llama-scan": dict(make=lambda: llama(scan=True), like="llama"),

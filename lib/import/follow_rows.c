@@ -75,14 +75,16 @@ static const struct followed *sum(struct follow *t, const struct followed *x,
     return y;
 }
 
-/* The logarithm of the share of the class that an input says. */
+/* The logarithm of the share of the class that an input says, or what it is made of: less that of the
+ * sum. */
 static const struct followed *pick(struct follow *t, const struct exported_node *n) {
     const struct followed *x = follow_arg(t, n, "self"), *index = follow_arg(t, n, "index");
-    if (!x || !index || x->form != FORM_LOG_SHARES || x->rank != index->rank ||
-        exported_int(t->p, n, "dim", -1) != x->rank - 1)
+    if (!x || !index || (x->form != FORM_LOG_SHARES && x->form != FORM_SHIFTED) ||
+        x->rank != index->rank || exported_int(t->p, n, "dim", -1) != x->rank - 1)
         return follow_refuse(t, "elements are chosen by data");
     struct followed *y = follow_new(t, FORM_PICKED, index);
     y->of = x->of;
+    y->half = x->form == FORM_SHIFTED;
     y->with = follow_index(t, index, axes_size(&t->axes, &x->axis[x->rank - 1]));
     y->number = 1;
     return y->with && t->ops.p[y->with->op].kind == FOUND_INPUT
@@ -161,7 +163,7 @@ const struct followed *follow_picked(struct follow *t, const struct followed *x)
     for (int i = 0; i < x->with->rank; i++)
         n *= (double)axes_size(&t->axes, &x->with->axis[i]);
     const struct followed *logits = follow_whole(t, x->of), *y = x->with;
-    if (!logits || !x->over || !(fabs(x->number * n + 1) < 1e-6) ||
+    if (!logits || !x->over || x->half || !(fabs(x->number * n + 1) < 1e-6) ||
         !follow_is_plain(t, logits) || !follow_is_plain(t, y))
         return follow_refuse(t, "a loss that is no mean of cross-entropies");
     for (int i = 0; i < logits->rank - 1; i++) {
@@ -301,6 +303,20 @@ static const struct followed *become(struct follow *t, const struct row_rule *r,
     return y;
 }
 
+/* log(sum) - x[class] */
+static const struct followed *less_picked(struct follow *t, const struct followed *sum,
+                                          const struct followed *x) {
+    bool same = sum->of == x->of && x->half && x->number == 1 && sum->rank == x->rank;
+    for (int i = 0; same && i < x->rank; i++)
+        same = axes_size(&t->axes, &sum->axis[i]) == axes_size(&t->axes, &x->axis[i]);
+    if (!same)
+        return follow_refuse(t, "a loss that is no cross-entropy");
+    struct followed *y = (struct followed *)follow_reaxed(t, x, x->rank, x->axis);
+    y->half = 0;
+    y->number = -1;
+    return y;
+}
+
 /* One of two is a number or a parameter, in either order. */
 static const struct followed *with_other(struct follow *t, enum point_id id,
                                          const struct followed *a,
@@ -332,6 +348,8 @@ const struct followed *follow_rows(struct follow *t, enum point_id id,
     bool turns = b && (id == POINT_MUL || id == POINT_ADD || id == POINT_MAXIMUM);
     if (a->form == FORM_PICKED && id == POINT_NEG)
         return times(t, a, -1);
+    if (id == POINT_SUB && a->form == FORM_LOG_SUM && b->form == FORM_PICKED)
+        return less_picked(t, a, b);
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         const struct row_rule *r = &rules[i];
         if (r->id != id)

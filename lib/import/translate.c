@@ -128,7 +128,7 @@ int translate_node(struct translate *t, const char *target, json_t *args, int ra
                  ? arena_printf(&t->p->arena, "%s:%s", t->at->opcode, t->at->custom)
                  : arena_strdup(&t->p->arena, t->at->opcode);
     n.place = arena_strdup(&t->p->arena, t->at->op_name[0] ? t->at->op_name : t->at->name);
-    n.path = constant ? "" : scope_of(t, t->at->op_name);
+    n.path = constant || t->turn >= 0 ? "" : scope_of(t, t->at->op_name);
     n.out = arena_alloc(&t->p->arena, sizeof *n.out);
     n.out[0] = value;
     arr_push(&t->nodes, n);

@@ -260,10 +260,12 @@ static bool cut(struct translate *t, const struct made *in, const int64_t (*part
     return viewed(out, in, value);
 }
 
-/* One layer of a stack: its only part along the first dim. */
-static bool is_layer(const struct made *in, const int64_t (*part)[3]) {
+/* One layer of a stack, in a loop over it: its only part along the first dim. */
+static bool is_layer(const struct translate *t, const struct made *in,
+                     const int64_t (*part)[3]) {
     const struct hlo_shape *s = in->shape;
-    bool whole = s->rank >= 2 && s->size[0] > 1 && part[0][1] - part[0][0] == 1;
+    bool whole =
+        t->turn >= 0 && s->rank >= 2 && s->size[0] > 1 && part[0][1] - part[0][0] == 1;
     for (int d = 1; d < s->rank; d++)
         whole &= part[d][0] == 0 && part[d][1] == s->size[d];
     return whole && in->weight && !in->known;
@@ -273,7 +275,7 @@ static bool take(struct translate *t, const struct hlo_instruction *x,
                  const struct made *in, const int64_t (*part)[3], struct made *out) {
     if (in->known)
         return gives(out, in, &x->shape);
-    int layer = is_layer(in, part) ? translate_part(t, in, part[0][0]) : -1;
+    int layer = is_layer(t, in, part) ? translate_part(t, in, part[0][0]) : -1;
     if (layer >= 0)
         return viewed(out, in, translate_view(t, in, layer, x->shape.rank, x->shape.size));
     return cut(t, in, part, out);
