@@ -44,6 +44,8 @@ int build_loss(struct build *b, struct err *err);
 void build_repeats(struct build *b);
 /* The run that an op of the order stands in, or NULL. */
 struct run *build_run_at(struct build *b, int at);
+/* build_mend.c: dims that are two all along, where the kind of an op wants one. */
+void build_mend(struct build *b);
 /* build_names.c: dims, then ops and what they make. */
 int build_names(struct build *b, struct err *err);
 /* The name of an atom's dim. */

@@ -1,7 +1,9 @@
 /* The document of a model, from ops with names. */
 #include "import/build.h"
 
+#include "common/file.h"
 #include "import/import.h"
+#include "import/translate.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -158,12 +160,13 @@ static int count_uses(struct build *b, struct err *err) {
 static json_t *document(struct build *b, const char *name, struct err *err) {
     if (count_uses(b, err) < 0)
         return NULL;
+    const struct exported *p = b->t->p;
     json_t *weights = build_weights(b);
     json_t *inputs = inputs_json(b), *ops = ops_json(b);
-    json_t *doc =
-        json_pack("{s:s, s:s, s:s, s:O, s:o, s:o}", "format", "weft-model/1", "name", name,
-                  "about", "From a program that torch.export wrote.", "sizes", b->sizes,
-                  "inputs", inputs, "ops", ops);
+    json_t *doc = json_pack(
+        "{s:s, s:s, s:s, s:O, s:o, s:o}", "format", "weft-model/1", "name", name, "about",
+        p->hlo ? "From an HLO module." : "From a program that torch.export wrote.", "sizes",
+        b->sizes, "inputs", inputs, "ops", ops);
     if (weights)
         json_object_set_new(doc, "weights", weights);
     return doc;
@@ -179,6 +182,7 @@ static json_t *import_program(const struct exported *p, const char *name, json_t
     follow_run(&t);
     if (build_loss(&b, err) == 0) {
         build_repeats(&b);
+        build_mend(&b);
         if (build_names(&b, err) == 0)
             doc = document(&b, name, err);
     }
@@ -192,28 +196,48 @@ static json_t *import_program(const struct exported *p, const char *name, json_t
     return doc;
 }
 
+/* A zip archive, or a protobuf message, which begins with its first field: no JSON goes on so. */
+bool import_is_program(const void *bytes, size_t size) {
+    const char *b = bytes;
+    return (size > 4 && !memcmp(b, "PK\3\4", 4)) ||
+           (size > 4 && b[0] == '\n' && b[strspn(b, " \t\r\n")] != '{');
+}
+
 json_t *import_exported_bytes(const void *bytes, int64_t size, const char *name,
                               json_t **notes, struct err *err) {
     struct exported p;
-    json_t *doc = exported_parse(&p, bytes, size, err) == 0
-                      ? import_program(&p, name, notes, err)
-                      : NULL;
+    int rc = size && *(const uint8_t *)bytes == 0x0a ? translate_hlo(&p, bytes, size, err)
+                                                     : exported_parse(&p, bytes, size, err);
+    json_t *doc = rc == 0 ? import_program(&p, name, notes, err) : NULL;
+    exported_close(&p);
+    return doc;
+}
+
+static json_t *import_archive(const char *path, const char *name, json_t **notes,
+                              struct err *err) {
+    struct exported p;
+    json_t *doc =
+        exported_open(&p, path, err) == 0 ? import_program(&p, name, notes, err) : NULL;
     exported_close(&p);
     return doc;
 }
 
 json_t *import_exported(const char *path, json_t **notes, struct err *err) {
-    struct exported p;
+    const char *last = strrchr(path, '/');
+    char *name = mem_strdup(last ? last + 1 : path), *bytes;
     json_t *doc = NULL;
-    const char *name = strrchr(path, '/');
-    name = name ? name + 1 : path;
-    if (exported_open(&p, path, err) == 0) {
-        char *own = arena_printf(&p.arena, "%.*s", (int)strcspn(name, "."), name);
-        for (char *c = own; *c; c++)
-            if (*c < ' ')
-                *c = '_';
-        doc = import_program(&p, *own ? own : "model", notes, err);
+    size_t size;
+    name[strcspn(name, ".")] = '\0';
+    for (char *c = name; *c; c++)
+        if (*c < ' ')
+            *c = '_';
+    if (archive_is(path)) {
+        doc = import_archive(path, *name ? name : "model", notes, err);
+    } else if ((bytes = file_read(path, 0, &size, err))) {
+        doc =
+            import_exported_bytes(bytes, (int64_t)size, *name ? name : "model", notes, err);
+        free(bytes);
     }
-    exported_close(&p);
+    free(name);
     return doc;
 }

@@ -14,7 +14,11 @@ struct reason {
 };
 
 static void add_reason(struct reason *list, int *n, int most, const struct found_op *op,
-                       const char *target) {
+                       const struct exported_node *node) {
+    const char *target = !node        ? "the result"
+                         : node->said ? node->said
+                                      : node->target,
+               *path = node && node->place ? node->place : op->path;
     int i = 0;
     while (i < *n &&
            (strcmp(list[i].target, target) != 0 || strcmp(list[i].why, op->why) != 0))
@@ -22,7 +26,7 @@ static void add_reason(struct reason *list, int *n, int most, const struct found
     if (i == most)
         return;
     if (i == *n)
-        list[(*n)++] = (struct reason){target, op->why, op->path, 0};
+        list[(*n)++] = (struct reason){target, op->why, path, 0};
     list[i].count++;
 }
 
@@ -44,8 +48,7 @@ static int check_refused(struct build *b, struct err *err) {
     for (int64_t i = 0; i < b->t->ops.n; i++) {
         const struct found_op *op = &b->t->ops.p[i];
         if (op->live && op->kind == FOUND_REFUSED && op->why)
-            add_reason(list, &n, 64, op,
-                       op->node >= 0 ? b->t->p->nodes[op->node].target : "the result");
+            add_reason(list, &n, 64, op, op->node >= 0 ? &b->t->p->nodes[op->node] : NULL);
     }
     return n ? say_reasons(list, n, err) : 0;
 }

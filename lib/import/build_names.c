@@ -181,6 +181,16 @@ static const char *path_end(struct build *b, const char *path, int parts) {
     return isalpha((unsigned char)*name) ? name : NULL;
 }
 
+/* What a parameter is called that is a part of its module. */
+static bool is_part(const char *name) {
+    static const char *const parts[] = {"weight", "bias", "kernel", "scale", "embedding",
+                                        "w",      "b",    "g",      NULL};
+    for (int i = 0; parts[i]; i++)
+        if (!strcmp(name, parts[i]))
+            return true;
+    return isdigit((unsigned char)*name);
+}
+
 /* The kind of what has no parameters; else the module that has them. */
 static const char *name_wanted(struct build *b, json_t *taken, const struct found_op *op) {
     const char *kind = kind_of((enum kind_id)op->kind)->name;
@@ -196,6 +206,8 @@ static const char *name_wanted(struct build *b, json_t *taken, const struct foun
     if (*op->path && strncmp(path, op->path, strlen(op->path)) != 0)
         return path_end(b, op->path, 1) ? path_end(b, op->path, 1) : own; /* it is tied */
     const char *dot = strrchr(path, '.');
+    if (dot && !is_part(dot + 1))
+        dot = path + strlen(path); /* it has a name of its own */
     if (!dot)
         return isalpha((unsigned char)*path) ? path_end(b, path, 1) : own;
     path = arena_printf(&b->t->arena, "%.*s", (int)(dot - path), path);

@@ -40,12 +40,14 @@ struct exported_value {
     bool truth;   /* of truth values */
     int rank;
     int64_t size[EXPORTED_MAX_RANK];
-    int tie; /* of a parameter: the first one with the same storage, or -1 */
+    int tie;               /* of a parameter: the first one with the same storage, or -1 */
+    const double *numbers; /* of a buffer: all elements, or NULL: they are in the archive */
 };
 
 struct exported_node {
-    const char *target; /* "aten.linear.default" */
-    const char *path;   /* of the module that it stands in: "layers.0.mlp"; "" */
+    const char *target;       /* "aten.linear.default" */
+    const char *path;         /* of the module that it stands in: "layers.0.mlp"; "" */
+    const char *said, *place; /* for people, where they are not target and path; or NULL */
     const json_t *inputs;
     int n_out, *out; /* values */
 };
@@ -53,6 +55,7 @@ struct exported_node {
 struct exported {
     struct archive archive;
     struct arena arena;
+    bool hlo;                /* it was made of an HLO module (translate.h) */
     json_t *root, *value_of; /* the document; name -> value */
     ARR(struct exported_value) values;
     ARR(int) outputs; /* values, of those outputs that are a user's */

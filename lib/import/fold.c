@@ -265,14 +265,13 @@ static double apply(const struct fold *f, const struct exported_node *n,
 static double compute(const struct fold *f, int value, const int64_t *at) {
     value_ref y = value_of(f, value);
     const struct exported_node *n = &f->p->nodes[y->node];
-    const struct point *point = point_find(n->target);
     const char *t = n->target + 5;
-    int how = maker_of(n->target), x = exported_tensor(f->p, n, "self");
     int64_t in[EXPORTED_MAX_RANK];
-    if (how >= 0)
-        return make(f, n, how, at);
-    if (point)
-        return apply(f, n, point, y, at);
+    if (f->values[value].maker >= 0)
+        return make(f, n, f->values[value].maker, at);
+    if (f->values[value].point)
+        return apply(f, n, f->values[value].point, y, at);
+    int x = exported_tensor(f->p, n, "self");
     if (!strcmp(t, "cat.default"))
         return join(f, n, y, at);
     if (!strcmp(t, "index.Tensor"))
@@ -384,7 +383,10 @@ bool fold_node(struct fold *f, int node) {
     }
     if (!constant || depth >= DEPTH_MOST)
         return false;
-    f->values[n->out[0]] = (struct folded){.constant = true, .depth = depth + 1};
+    f->values[n->out[0]] = (struct folded){.constant = true,
+                                           .depth = depth + 1,
+                                           .point = point_find(n->target),
+                                           .maker = maker_of(n->target)};
     settle(f, n->out[0]);
     return true;
 }

@@ -13,11 +13,14 @@
 #define WEFT_FOLD_H
 
 #include "import/exported.h"
+#include "import/point.h"
 
 struct folded {
     bool constant;
-    double *dense; /* all elements, or NULL: computed where they are asked */
-    int depth;     /* of what is not dense under it */
+    double *dense;             /* all elements, or NULL: computed where they are asked */
+    int depth;                 /* of what is not dense under it */
+    const struct point *point; /* what makes it, where it was looked up: else NULL */
+    int maker;                 /* or -1 */
 };
 
 struct fold {

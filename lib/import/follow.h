@@ -77,6 +77,24 @@ enum followed_form {
     FORM_SHARES,       /* their softmax */
     FORM_UNSEEN,       /* which of them nothing is seen of */
     FORM_POSITIONS,    /* rows of a parameter, by a constant of queries and keys */
+    FORM_ROTATED,      /* one half of rotary positions */
+    /* Of the last axis, spelled out (follow_rows.c). */
+    FORM_SUM,
+    FORM_SQUARE_SUM,
+    FORM_MEAN,
+    FORM_MEAN_SQUARED, /* the square of the mean */
+    FORM_CENTERED,     /* a tensor less its mean */
+    FORM_SPREAD,       /* the squares of that */
+    FORM_ROOT,         /* of MEAN_SQUARE */
+    FORM_GAIN,         /* INVERSE_ROOT times a parameter */
+    FORM_SCALED,       /* what is normed of a centered tensor, times a parameter */
+    FORM_MAX,
+    FORM_SHIFTED, /* a tensor less its MAX */
+    FORM_EXPS,    /* the exponentials of that */
+    FORM_EXP_SUM,
+    FORM_LOG_SUM,
+    FORM_LOG_SHARES, /* the logarithm of a softmax */
+    FORM_PICKED,     /* those of an input's classes, times a number; or their sum */
 };
 
 struct followed {
@@ -92,9 +110,11 @@ struct followed {
     const struct followed *of, *with; /* what it is made of */
     const struct followed *root;      /* POINT: where it begins */
     int size;                         /* POINT: nodes */
-    int table;                        /* ANGLED, SCORES: a constant, or -1 */
+    int table;                        /* ANGLED, SCORES, ROTATED: a constant, or -1 */
     enum { MASK_ADDED, MASK_SEEN, MASK_UNSEEN } mask; /* what the constant of scores does */
-    int half;                                         /* HALF; ANGLED: of a turned one */
+    int half;                         /* HALF, ROTATED; ANGLED: of a turned one */
+    bool centered;                    /* MEAN_SQUARE and what follows from it: a variance */
+    unsigned over;                    /* SUM: bits of the axes */
     const struct followed *positions; /* SCORES: what is added to them, or NULL */
     const struct followed *whole;     /* the tensor that it became */
 };
@@ -110,6 +130,10 @@ struct follow {
     int *param_of; /* the program's values -> params, -1 */
     int node;      /* that is followed */
     const char *why;
+    struct {
+        int table, mask, causal;
+        int64_t queries, keys;
+    } masked;      /* the last mask that was looked at, and what it is */
     json_t *notes; /* array of strings, for people */
     int loss;      /* op */
 };
@@ -168,18 +192,30 @@ bool follow_is_silu(struct follow *t, const struct followed *x);
 const struct followed *follow_take(struct follow *t, const struct followed *x, int d,
                                    int64_t parts, int64_t index);
 const struct followed *follow_half(struct follow *t, const struct followed *x);
-/* follow_layer.c */
-/* follow_view.c: a value under other axes. */
-const struct followed *follow_reaxed(struct follow *t, const struct followed *x, int rank,
-                                     const struct axis *axis);
-const struct followed *follow_half(struct follow *t, const struct followed *x);
-/* x times a number: the number, or NaN. */
-double follow_factor(struct follow *t, const struct followed *x);
-bool follow_is_square(struct follow *t, const struct followed *x);
-bool follow_is_negative(struct follow *t, const struct followed *x);
+/* The tensor of numbers of rows, below `rows`, that x are: those from the end on are put right. */
+const struct followed *follow_index(struct follow *t, const struct followed *x,
+                                    int64_t rows);
 /* follow_layer.c */
 const struct followed *follow_rotary(struct follow *t, const struct followed *a,
                                      const struct followed *b);
+/* Halves of rotary positions, of products with tables; both of them joined. */
+const struct followed *follow_rotated(struct follow *t, const struct followed *a,
+                                      const struct followed *b, bool sum);
+const struct followed *follow_rotated_both(struct follow *t, const struct followed *a,
+                                           const struct followed *b);
+/* The mean of x over axes. */
+const struct followed *follow_mean(struct follow *t, const struct followed *x,
+                                   unsigned over, bool keep);
+/* follow_rows.c: a function of one or two values, of which at least one is of rows; NULL where it is
+ * none of those. */
+const struct followed *follow_rows(struct follow *t, enum point_id id,
+                                   const struct followed *a, const struct followed *b);
+const struct followed *follow_reduce(struct follow *t, const struct exported_node *n,
+                                     bool *known);
+/* Is it one number for each row? */
+bool follow_is_row(const struct followed *x);
+/* The cross-entropy that picked logarithms are. */
+const struct followed *follow_picked(struct follow *t, const struct followed *x);
 /* follow_attention.c: q and k [.., seq, d], v alike; scores say scale and mask. */
 const struct followed *follow_attend(struct follow *t, const struct followed *scores,
                                      const struct followed *v, bool causal);

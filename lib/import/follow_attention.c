@@ -45,12 +45,8 @@ static bool mask_is(struct follow *t, const struct followed *s, bool causal,
     return true;
 }
 
-/* -1: neither causal nor of all. */
-static int causal_of(struct follow *t, const struct followed *s) {
-    if (s->table < 0)
-        return 0;
-    int64_t queries = axes_size(&t->axes, &s->axis[s->rank - 2]),
-            keys = axes_size(&t->axes, &s->axis[s->rank - 1]);
+static int look_at(struct follow *t, const struct followed *s, int64_t queries,
+                   int64_t keys) {
     const struct exported_value *v = &t->p->values.p[s->table];
     for (int k = 0; k < v->rank; k++)
         if (v->size[k] < 1)
@@ -58,6 +54,23 @@ static int causal_of(struct follow *t, const struct followed *s) {
     if (mask_is(t, s, false, queries, keys))
         return 0;
     return mask_is(t, s, true, queries, keys) ? 1 : -1;
+}
+
+/* -1: neither causal nor of all. Layers have a mask in common, which is large. */
+static int causal_of(struct follow *t, const struct followed *s) {
+    int64_t queries = axes_size(&t->axes, &s->axis[s->rank - 2]),
+            keys = axes_size(&t->axes, &s->axis[s->rank - 1]);
+    if (s->table < 0)
+        return 0;
+    if (t->masked.table != s->table || t->masked.mask != (int)s->mask ||
+        t->masked.queries != queries || t->masked.keys != keys) {
+        t->masked.causal = look_at(t, s, queries, keys);
+        t->masked.table = s->table;
+        t->masked.mask = (int)s->mask;
+        t->masked.queries = queries;
+        t->masked.keys = keys;
+    }
+    return t->masked.causal;
 }
 
 /* ---- relative positions -------------------------------------------------------------------------- */
@@ -245,6 +258,9 @@ const struct followed *follow_attend(struct follow *t, const struct followed *sh
     const struct followed *x[] = {by_heads(t, s->of),
                                   by_heads(t, follow_reaxed(t, k, k->rank, axis)),
                                   by_heads(t, v)};
+    if (!axes_same(&t->axes, &shares->axis[shares->rank - 2],
+                   &s->of->axis[s->of->rank - 2]))
+        return follow_refuse(t, "scores of attention are turned or cut");
     int masked = causal_of(t, s);
     if (!x[0] || !x[1] || !x[2])
         return NULL;

@@ -68,20 +68,8 @@ static const struct followed *pool(struct follow *t, const struct followed *a,
                                "a mean over a dim that lies before or behind the others");
 }
 
-static const struct followed *mean(struct follow *t, const struct exported_node *n) {
-    int64_t dim[EXPORTED_MAX_RANK];
-    const struct followed *x = follow_arg(t, n, "self");
-    int count = exported_ints(t->p, n, "dim", dim, EXPORTED_MAX_RANK);
-    unsigned over = 0;
-    bool keep = exported_int(t->p, n, "keepdim", 0);
-    if (!x || count < 1)
-        return follow_refuse(t, "a mean over all dims");
-    for (int i = 0; i < count; i++) {
-        int64_t d = dim[i] < 0 ? dim[i] + x->rank : dim[i];
-        if (d < 0 || d >= x->rank)
-            return follow_refuse(t, "a mean over a dim that its operand lacks");
-        over |= 1u << d;
-    }
+const struct followed *follow_mean(struct follow *t, const struct followed *x,
+                                   unsigned over, bool keep) {
     if (over != 1u << (x->rank - 1) || !follow_is_square(t, x))
         return x->form == FORM_TENSOR || x->form == FORM_POINT
                    ? pool(t, x, over, keep)
@@ -94,6 +82,22 @@ static const struct followed *mean(struct follow *t, const struct exported_node 
     return y;
 }
 
+static const struct followed *mean(struct follow *t, const struct exported_node *n) {
+    int64_t dim[EXPORTED_MAX_RANK];
+    const struct followed *x = follow_arg(t, n, "self");
+    int count = exported_ints(t->p, n, "dim", dim, EXPORTED_MAX_RANK);
+    unsigned over = 0;
+    if (!x || count < 1)
+        return follow_refuse(t, "a mean over all dims");
+    for (int i = 0; i < count; i++) {
+        int64_t d = dim[i] < 0 ? dim[i] + x->rank : dim[i];
+        if (d < 0 || d >= x->rank)
+            return follow_refuse(t, "a mean over a dim that its operand lacks");
+        over |= 1u << d;
+    }
+    return follow_mean(t, x, over, exported_int(t->p, n, "keepdim", 0));
+}
+
 /* ---- rotary positions ---------------------------------------------------------------------------- */
 
 /* The table at a position and an index of the last dim; it is stretched over all other axes. */
@@ -104,7 +108,7 @@ static double table_at(struct follow *t, int table, int position_axis, int rank,
     int k = position_axis - (rank - v->rank);
     if (k >= 0)
         at[k] = v->size[k] == 1 ? 0 : p;
-    at[v->rank - 1] = i;
+    at[v->rank - 1] = i % v->size[v->rank - 1];
     return fold_at(&t->fold, table, at);
 }
 
@@ -167,8 +171,9 @@ const struct followed *follow_rotary(struct follow *t, const struct followed *a,
     const struct exported_value *v = &t->p->values.p[a->table],
                                 *w = &t->p->values.p[b->table];
     double base = 0;
-    if (v->rank == w->rank && v->rank >= 2 && v->size[v->rank - 1] == d && positions > 1 &&
-        d % 2 == 0 && w->size[w->rank - 1] == d)
+    int64_t angles = v->rank ? v->size[v->rank - 1] : 0; /* of both halves, or of one */
+    if (v->rank == w->rank && v->rank >= 2 && positions > 1 && d % 2 == 0 &&
+        (angles == d || angles == d / 2) && w->size[w->rank - 1] == angles)
         base = base_of(t, a, b, axis, positions, d);
     if (!(base >= 1))
         return follow_refuse(t, "rotary positions whose angles are not position times "
@@ -177,6 +182,36 @@ const struct followed *follow_rotary(struct follow *t, const struct followed *a,
     follow_operand(t, op, x);
     follow_attr(t, op, "base", json_real(rounded(base)));
     return follow_tensor(t, op, x);
+}
+
+/* x1 cos - x2 sin, or x2 cos + x1 sin: the first half has the sign of what is taken away. */
+const struct followed *follow_rotated(struct follow *t, const struct followed *a,
+                                      const struct followed *b, bool sum) {
+    const struct followed *p = a->of, *q = b->of;
+    if (p->form != FORM_HALF || q->form != FORM_HALF || p->of != q->of ||
+        p->half != (int)sum || q->half != (int)!sum)
+        return follow_refuse(t,
+                             "a sum of products with tables, other than rotary positions");
+    struct followed *y = follow_new(t, FORM_ROTATED, a);
+    y->of = p->of;
+    y->half = sum;
+    y->with = b;
+    y->table = a->table;
+    return y;
+}
+
+const struct followed *follow_rotated_both(struct follow *t, const struct followed *a,
+                                           const struct followed *b) {
+    if (a->half || !b->half || a->of != b->of || a->table != b->table ||
+        a->with->table != b->with->table)
+        return follow_refuse(t, "halves of rotary positions that do not match");
+    struct followed *cosine = follow_new(t, FORM_ANGLED, a->of),
+                    *sine = follow_new(t, FORM_ANGLED, a->of);
+    cosine->of = sine->of = a->of;
+    cosine->table = a->table;
+    sine->table = a->with->table;
+    sine->half = 1;
+    return follow_rotary(t, cosine, sine);
 }
 
 /* ---- softmax and losses ------------------------------------------------------------------------- */

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-enum { POINT_NODES_MOST = 48 };
+/* As of a polynomial that stands for the error function. */
+enum { POINT_NODES_MOST = 2048 };
 
 static const struct followed *root_of(const struct followed *x) {
     return x->form == FORM_POINT ? x->root : x;
@@ -97,6 +98,28 @@ static const struct followed *combine(struct follow *t, enum kind_id kind,
     return follow_tensor(t, op, x);
 }
 
+/* The product again, with a bias of what its weight adds; -1 where it is none. The one before is left out
+ * where nothing else reads it. */
+static int biased(struct follow *t, const struct followed *x, const struct axis *bias) {
+    const struct found_op *was = &t->ops.p[x->op];
+    struct axis dims = follow_dims(t, x), w = was->param[0].dims, added = {0};
+    if (was->kind != OP_einsum || was->n_in != 1 || was->n_param != 1 || x->parts)
+        return -1;
+    axes_settle(&t->axes, &w);
+    for (int i = 0; i < dims.n; i++)
+        for (int k = 0; k < w.n; k++)
+            if (dims.atom[i] == w.atom[k])
+                added.atom[added.n++] = dims.atom[i];
+    if (!axes_same(&t->axes, &added, bias))
+        return -1;
+    struct found_param weight = was->param[0];
+    int in = was->in[0], op = follow_op(t, OP_einsum, dims);
+    t->ops.p[op].in[0] = in;
+    t->ops.p[op].n_in = t->ops.p[op].n_param = 1;
+    t->ops.p[op].param[0] = weight;
+    return op;
+}
+
 /* x plus a parameter that has its last dims. */
 static const struct followed *add_bias(struct follow *t, const struct followed *a,
                                        const struct followed *w) {
@@ -113,8 +136,11 @@ static const struct followed *add_bias(struct follow *t, const struct followed *
         for (int k = 0; k < p.n; k++)
             dims.atom[dims.n++] = p.atom[k];
     }
-    int op = follow_op(t, OP_bias, follow_dims(t, x));
-    follow_operand(t, op, x);
+    int op = biased(t, x, &dims);
+    if (op < 0) {
+        op = follow_op(t, OP_bias, follow_dims(t, x));
+        follow_operand(t, op, x);
+    }
     follow_param(t, op, w, dims);
     return follow_tensor(t, op, x);
 }
@@ -124,12 +150,13 @@ static const struct followed *add(struct follow *t, const struct exported_node *
     double number;
     if (exported_number(t->p, n, "alpha", 1) != 1)
         return follow_refuse(t, "a sum with a factor");
+    if (a->form == FORM_ANGLED && b->form == FORM_ANGLED && a->of->form == FORM_HALF)
+        return follow_rotated(t, a->of->half ? a : b, a->of->half ? b : a, true);
     if (a->form == FORM_ANGLED && b->form == FORM_ANGLED)
         return follow_rotary(t, a->half ? b : a, a->half ? a : b);
     if (a->form == FORM_MEAN_SQUARE && follow_scalar(t, b, &number)) {
-        struct followed *y = follow_new(t, FORM_MEAN_SQUARE, a);
-        y->of = a->of;
-        y->number = a->number + number;
+        struct followed *y = (struct followed *)follow_reaxed(t, a, a->rank, a->axis);
+        y->number += number;
         return y;
     }
     if (a->form == FORM_SCORES && b->form == FORM_POSITIONS && a->table < 0 &&
@@ -188,7 +215,8 @@ static const struct followed *multiply(struct follow *t, const struct followed *
         y->number *= number;
         return a->table < 0 ? y : follow_refuse(t, "scores are masked, then scaled");
     }
-    if (b->form == FORM_INVERSE_ROOT && is_data(a) && root_of(a) == root_of(b->of)) {
+    if (b->form == FORM_INVERSE_ROOT && !b->centered && is_data(a) &&
+        root_of(a) == root_of(b->of)) {
         struct followed *y = follow_new(t, FORM_NORMED, a);
         y->of = b->of;
         y->number = b->number;
@@ -271,7 +299,8 @@ static const struct followed *choose(struct follow *t, const struct exported_nod
         number = fold_at(&t->fold, v[1]->value, at);
         return number == 0 ? v[2] : follow_refuse(t, "shares of attention are replaced");
     }
-    return follow_refuse(t, "elements are chosen by data");
+    const struct followed *y = extend(t, n, p);
+    return y ? y : follow_refuse(t, "elements are chosen by data");
 }
 
 /* Where scores are minus infinity, in either sense: what reads it is a softmax of rows that may see
@@ -310,9 +339,8 @@ static const struct followed *copy(struct follow *t, const struct exported_node 
 }
 
 static const struct followed *inverse_root(struct follow *t, const struct followed *x) {
-    struct followed *y = follow_new(t, FORM_INVERSE_ROOT, x);
-    y->of = x->of;
-    y->number = x->number;
+    struct followed *y = (struct followed *)follow_reaxed(t, x, x->rank, x->axis);
+    y->form = FORM_INVERSE_ROOT;
     return y;
 }
 
@@ -335,7 +363,7 @@ const struct followed *follow_point(struct follow *t, const struct exported_node
         (p->id == POINT_RSQRT ||
          (p->id == POINT_POW && follow_scalar(t, b, &number) && number == -0.5)))
         return inverse_root(t, a);
-    if ((y = extend(t, n, p)))
+    if ((y = extend(t, n, p)) || (y = follow_rows(t, p->id, a, b)) || t->why)
         return y;
     switch (p->id) {
     case POINT_ADD:
@@ -345,6 +373,10 @@ const struct followed *follow_point(struct follow *t, const struct exported_node
         y = multiply(t, a, b);
         y = y || t->why ? y : multiply(t, b, a);
         return y ? y : follow_refuse(t, "a product of two tensors");
+    case POINT_SUB:
+        return a->form == FORM_ANGLED && b->form == FORM_ANGLED
+                   ? follow_rotated(t, a, b, false)
+                   : follow_refuse(t, "a difference that weft has no kind for");
     case POINT_DIV: return divide(t, a, b);
     case POINT_EQ:
     case POINT_NOT:

@@ -249,7 +249,7 @@ static const struct followed *embed(struct follow *t, const struct exported_node
         axis[more + 1] = y->axis[1];
         return follow_reaxed(t, y, more + 2, axis);
     }
-    const struct followed *x = follow_whole(t, ids);
+    const struct followed *x = follow_index(t, ids, axes_size(&t->axes, &w->axis[0]));
     if (!x || t->ops.p[x->op].kind != FOUND_INPUT || !follow_is_plain(t, x))
         return follow_refuse(t, "rows of a table by what is no input");
     struct axis dims = follow_dims(t, x), of_weight = w->axis[0], width = w->axis[1];

@@ -157,13 +157,13 @@ static bool constant_node(struct follow *t, const struct exported_node *n) {
 static void follow_node(struct follow *t, const struct exported_node *n) {
     static const struct followed *(*const rules[])(struct follow *,
                                                    const struct exported_node *, bool *) = {
-        follow_view, follow_point, follow_product, follow_layer};
+        follow_view, follow_point, follow_product, follow_reduce, follow_layer};
     t->why = NULL;
     if (constant_node(t, n) || !n->n_out || is_guard(n->target))
         return;
     const struct followed *y = NULL;
     bool known = false;
-    for (int i = 0; i < 4 && !known; i++)
+    for (int i = 0; i < 5 && !known; i++)
         y = rules[i](t, n, &known);
     for (int k = 0; k < n->n_out && y; k++) {
         const struct followed *x = k ? t->values[n->out[k]] : y;
@@ -197,7 +197,7 @@ void follow_run(struct follow *t) {
     t->values = arena_array(&t->arena, n, sizeof *t->values);
     t->param_of = arena_array(&t->arena, n, sizeof *t->param_of);
     t->notes = json_array();
-    t->loss = -1;
+    t->loss = t->masked.table = -1;
     t->node = -1;
     add_given(t);
     for (t->node = 0; t->node < t->p->n_nodes; t->node++)

@@ -209,7 +209,9 @@ static const struct followed *join(struct follow *t, const struct exported_node 
         y->of = b->of;
         return y;
     }
-    return NULL;
+    return a && b && a->form == FORM_ROTATED && b->form == FORM_ROTATED
+               ? follow_rotated_both(t, a, b)
+               : NULL;
 }
 
 /* What is still a tensor, or waits for one, under any axes. */
@@ -226,16 +228,20 @@ static const struct followed *before(struct follow *t, const struct followed *x)
     case FORM_HALF: return follow_half(t, x);
     case FORM_CONSTANT: return follow_refuse(t, "its numbers are not known");
     default:
+        if (follow_is_row(x))
+            return x;
         return x->form == FORM_POINT && x->of->form == FORM_TENSOR ? x : follow_whole(t, x);
     }
 }
 
-/* Scores keep their last two axes. */
+/* Scores keep their last two axes; those without a mask may have others before the last one for a
+ * while. */
 static const struct followed *after(struct follow *t, const struct followed *x,
                                     const struct followed *y) {
     bool scores =
         x->form == FORM_SCORES || x->form == FORM_SHARES || x->form == FORM_UNSEEN;
-    for (int i = 1; y && scores && i <= 2; i++)
+    bool bare = x->form == FORM_SCORES && x->table < 0 && !x->positions;
+    for (int i = 1; y && scores && i <= (bare ? 1 : 2); i++)
         if (y->rank < 3 ||
             !axes_same(&t->axes, &x->axis[x->rank - i], &y->axis[y->rank - i]))
             return follow_refuse(t, "scores of attention are turned or cut");

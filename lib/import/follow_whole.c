@@ -173,6 +173,17 @@ bool follow_is_silu(struct follow *t, const struct followed *x) {
     return x->form == FORM_POINT && is_function(t, x, named, POINT_SILU);
 }
 
+const struct followed *follow_index(struct follow *t, const struct followed *x,
+                                    int64_t rows) {
+    const double some[] = {0, 1, (double)(rows / 2), (double)(rows - 1)};
+    if (x->form != FORM_POINT)
+        return follow_whole(t, x);
+    for (int i = 0; i < 4; i++)
+        if (some[i] < (double)rows && evaluate(t, x, x->root, some[i]) != some[i])
+            return follow_refuse(t, "a function of numbers of rows");
+    return tensor_of(t, x->of);
+}
+
 /* c x: over the root of a whole number, or nothing. */
 static int scale_op(struct follow *t, double c, struct axis dims) {
     double fan = 1 / (c * c);
@@ -190,6 +201,7 @@ static int function_op(struct follow *t, const struct followed *x, struct axis d
         enum point_id point;
         enum kind_id kind;
     } kinds[] = {{POINT_GELU_TANH, OP_gelu},
+                 {POINT_GELU, OP_gelu_erf},
                  {POINT_RELU, OP_relu},
                  {POINT_SILU, OP_silu},
                  {POINT_TANH, OP_tanh}};
@@ -199,9 +211,7 @@ static int function_op(struct follow *t, const struct followed *x, struct axis d
     double c = follow_factor(t, x);
     if (!isnan(c))
         return scale_op(t, c, dims);
-    follow_refuse(t, is_function(t, x, named, POINT_GELU)
-                         ? "the exact GELU: weft has the tanh form alone"
-                         : "a function that weft has no kind for");
+    follow_refuse(t, "a function that weft has no kind for");
     return -1;
 }
 
@@ -238,6 +248,25 @@ static const struct followed *make_whole(struct follow *t, const struct followed
                                 "rotary positions");
     case FORM_SCORES:
         return follow_refuse(t, "a product of two tensors, outside of attention");
+    case FORM_PICKED: return follow_picked(t, x);
+    case FORM_ROTATED:
+        return follow_refuse(t, "half of rotary positions, without the other");
+    case FORM_SCALED: return follow_refuse(t, "a norm of centered rows without a bias");
+    case FORM_SUM:
+    case FORM_SQUARE_SUM:
+    case FORM_MEAN:
+    case FORM_MEAN_SQUARED:
+    case FORM_CENTERED:
+    case FORM_SPREAD:
+    case FORM_ROOT:
+    case FORM_GAIN:
+    case FORM_MAX:
+    case FORM_SHIFTED:
+    case FORM_EXPS:
+    case FORM_EXP_SUM:
+    case FORM_LOG_SUM:
+    case FORM_LOG_SHARES:
+        return follow_refuse(t, "a sum, mean or maximum, outside of norms and softmax");
     case FORM_SHARES:
     case FORM_POSITIONS:
     case FORM_UNSEEN:

@@ -1,7 +1,8 @@
-/* import.h - programs that torch.export wrote as models.
+/* import.h - programs that torch.export wrote, and HLO modules of XLA, as models.
  *
- * An archive (.pt2) is read (exported.h), its constants are folded (fold.h), and its nodes are followed
- * to ops over named dims (follow.h); blocks that repeat are found by their modules (build.h). What weft
+ * An archive (.pt2) is read (exported.h); a module is read (hlo.h) and put into the same words
+ * (translate.h). Constants are folded (fold.h), and nodes are followed to ops over named dims
+ * (follow.h); blocks that repeat are found by their modules (build.h). What weft
  * has no op for is refused by target, count and module. Nothing of the file is executed.
  *
  *     json_t *notes, *doc = import_exported("gpt.pt2", &notes, &err);
@@ -12,10 +13,14 @@
 
 #include "common/json.h"
 
-/* The weft-model(5) document of an archive; a new reference, NULL on failure. *notes gets an array of
+#include <stdbool.h>
+
+/* Does a file begin as a program that import_exported reads? The bytes end with a zero. */
+bool import_is_program(const void *bytes, size_t size);
+/* The weft-model(5) document of an archive or of an HLO module; a new reference, NULL on failure. *notes gets an array of
  * strings for people (a new reference, on failure NULL): what is not as it was in the program. */
 json_t *import_exported(const char *path, json_t **notes, struct err *err);
-/* The same of an archive in memory, or of the JSON of a program alone; the model has this name. */
+/* The same of a file in memory, or of the JSON of a program alone; the model has this name. */
 json_t *import_exported_bytes(const void *bytes, int64_t size, const char *name,
                               json_t **notes, struct err *err);
 

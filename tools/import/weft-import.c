@@ -2,6 +2,7 @@
  *
  *     weft-import config.json > model.json
  *     weft-import gpt.pt2 > model.json
+ *     weft-import gpt.hlo > model.json
  *     weft-import Qwen3-8B | weft-search -m /dev/stdin ...
  *
  * Nothing is executed of what is read, and no weights are. */
@@ -29,8 +30,9 @@ static const struct opt options[] = {
     {0}};
 
 static const struct opt_tool tool = {
-    "weft-import", "[options] CONFIG|PROGRAM.pt2",
-    "Turn a Hugging Face config.json, or what torch.export wrote, into a model.", options};
+    "weft-import", "[options] CONFIG|PROGRAM.pt2|MODULE.hlo",
+    "Turn a Hugging Face config.json, what torch.export wrote, or an HLO module into a model.",
+    options};
 
 static double count_parameters(const struct model *m) {
     double n = 0;
@@ -66,27 +68,19 @@ static void say(const json_t *notes) {
         note("weft-import: %s", json_string_value(json_array_get(notes, i)));
 }
 
-/* The document of a file that is mapped or read as a tree. */
-static json_t *read_file(const char *path, struct err *err) {
-    json_t *notes = NULL, *config = NULL, *doc;
-    if (archive_is(path))
-        doc = import_exported(path, &notes, err);
-    else
-        doc = read_config(config = json_read(path, err), err);
-    say(notes);
-    json_decref(notes);
-    json_decref(config);
-    return doc;
-}
-
-static json_t *read_stdin(struct err *err) {
+/* Archives are mapped, since they may hold weights; what else there is, is read as a whole. */
+static json_t *read_document(const char *path, struct err *err) {
     size_t size;
-    char *text = file_read("-", 0, &size, err);
     json_t *notes = NULL, *config = NULL, *doc = NULL;
-    if (text && size > 4 && !memcmp(text, "PK\3\4", 4))
+    bool in = !strcmp(path, "-"), archive = !in && archive_is(path);
+    char *text = archive ? NULL : file_read(path, 0, &size, err);
+    if (archive || (text && import_is_program(text, size) && !in))
+        doc = import_exported(path, &notes, err);
+    else if (text && import_is_program(text, size))
         doc = import_exported_bytes(text, (int64_t)size, "model", &notes, err);
     else if (text)
-        doc = read_config(config = json_parse(text, size, "standard input", err), err);
+        doc = read_config(
+            config = json_parse(text, size, in ? "standard input" : path, err), err);
     say(notes);
     json_decref(notes);
     json_decref(config);
@@ -101,7 +95,7 @@ static int run(const char *path, struct err *err) {
     if (snprintf(file, sizeof file, "%s%s", path, folder ? "/config.json" : "") >=
         (int)sizeof file)
         return err_input(err, "%.64s: name too long", path);
-    json_t *doc = in ? read_stdin(err) : read_file(file, err);
+    json_t *doc = read_document(in ? "-" : file, err);
     int rc = doc ? write_model(doc, err) : -1;
     json_decref(doc);
     return rc < 0 ? err_prefix(err, "%s", in ? "standard input" : file) : 0;

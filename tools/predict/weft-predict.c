@@ -10,6 +10,7 @@
 #include "common/file.h"
 #include "common/opt.h"
 #include "common/progress.h"
+#include "cost/chakra.h"
 #include "program/text.h"
 
 #include <stdio.h>
@@ -18,7 +19,7 @@
 
 struct options {
     const char *profile, *plan, *cluster, *device, *runtime, *scenario, *trace,
-        *trace_ranks, *output;
+        *trace_ranks, *chakra, *output;
     bool text, memory, datasheets, schedule;
 };
 
@@ -28,9 +29,10 @@ static int check_options(const struct options *o, struct err *err) {
                          o->trace_ranks);
     if (o->trace && !strcmp(o->trace, "-") && !strcmp(o->output, "-"))
         return err_usage(err, "--trace -: send the prediction elsewhere with -o");
-    if (o->memory && (o->trace || o->datasheets || o->scenario))
+    if (o->memory && (o->trace || o->chakra || o->datasheets || o->scenario))
         return err_usage(err, "--memory: needs no times, so no %s",
                          o->trace      ? "--trace"
+                         : o->chakra   ? "--chakra"
                          : o->scenario ? "--scenario"
                                        : "--datasheets");
     return 0;
@@ -59,6 +61,8 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
          "write the simulated timeline, in Chrome trace format", &o->trace},
         {0, "trace-ranks", OPT_STR, "WHICH",
          "first: one rank of each group (the default); all", &o->trace_ranks},
+        {0, "chakra", OPT_STR, "DIR",
+         "write what every rank does, with times, as Chakra execution traces", &o->chakra},
         {0, "text", OPT_FLAG, NULL, "a table instead of JSON", &o->text},
         {'o', "output", OPT_STR, "FILE", "write to FILE instead of standard output",
          &o->output},
@@ -105,7 +109,8 @@ static int choose_provider(struct predict *p, const struct options *o, struct er
         provider_destroy(p->provider);
         p->provider = NULL;
     }
-    if (p->provider || o->profile || o->datasheets || o->trace || o->device || o->scenario)
+    if (p->provider || o->profile || o->datasheets || o->trace || o->chakra || o->device ||
+        o->scenario)
         return p->provider ? 0 : -1;
     note("weft-predict: memory alone: no profile, and %s", err->msg);
     *err = (struct err){0};
@@ -154,6 +159,17 @@ static int simulate_traced(struct predict *p, const struct options *o, struct er
     return trace_close(trace, err);
 }
 
+static int write_chakra(struct predict *p, const struct options *o, struct err *err) {
+    struct chakra_counts n;
+    if (chakra_write(o->chakra, p->program, &p->cost, &n, err) < 0)
+        return err_prefix(err, "--chakra");
+    note(
+        "weft-predict: %s: %d ranks, %lld nodes, %lld collectives, %lld messages of %lld bytes",
+        o->chakra, p->plan->devices, (long long)n.nodes, (long long)n.collectives,
+        (long long)n.messages, (long long)n.message_bytes);
+    return 0;
+}
+
 /* Missing keys are found before anything is drawn. */
 static int simulate(struct predict *p, const struct options *o, struct err *err) {
     cost_program(&p->cost, p->program);
@@ -166,6 +182,8 @@ static int simulate(struct predict *p, const struct options *o, struct err *err)
                       : simulate_program(p->program, &p->cost, NULL, &p->sim, err);
     note_verbose("weft-predict: %lld actions simulated in %.1f ms",
                  (long long)p->sim.actions, (now_s() - start) * 1e3);
+    if (rc == 0 && o->chakra)
+        rc = write_chakra(p, o, err);
     if (rc == 0 && p->scenario)
         rc = scenario_simulate(p->scenario, p->program, &p->cost, &p->steps, err);
     return rc;
@@ -240,8 +258,9 @@ static int predict_all(const char *text, size_t size, const struct options *o, F
     for (json_t *doc;
          rc == 0 && (doc = json_parse_next(&text, &size, &line, plan_name(o), err));
          json_decref(doc)) {
-        if (o->trace && size)
-            rc = err_usage(err, "--trace: expected one plan, got several");
+        if ((o->trace || o->chakra) && size)
+            rc = err_usage(err, "--%s: expected one plan, got several",
+                           o->trace ? "trace" : "chakra");
         if (rc == 0)
             rc = predict_document(doc, o, f, err);
         n++;

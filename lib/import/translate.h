@@ -1,0 +1,74 @@
+/* translate.h - inside the importer: an HLO module as nodes of ATen, which are followed as those of
+ * torch.export are (follow.h).
+ *
+ * Calls are written out, and loops too, once for each turn: their counters are known numbers. What a
+ * loop takes of a stack of parameters is a parameter of its own, named after its turn, so that layers
+ * of a scan are blocks as those of a list are. A tensor that is stretched keeps size 1 there, as PyTorch
+ * lets it, until something needs all of it.
+ *
+ *     struct exported p = {0};
+ *     if (translate_hlo(&p, bytes, size, &err) < 0) ...
+ *     exported_close(&p);
+ */
+#ifndef WEFT_TRANSLATE_H
+#define WEFT_TRANSLATE_H
+
+#include "import/exported.h"
+#include "import/hlo.h"
+
+/* Messages name the instruction. Close the program in any case; it borrows nothing. */
+int translate_hlo(struct exported *p, const void *bytes, int64_t size, struct err *err);
+
+/* ---- between its files ------------------------------------------------------------------------------- */
+
+/* What an instruction gives. */
+struct made {
+    const struct hlo_shape *shape;
+    bool known; /* all elements are this number */
+    double number;
+    int value;     /* else: of the program; of size 1 where it is stretched. -1: a tuple */
+    bool constant; /* follows from no data and no parameter */
+    bool weight;   /* a view of a parameter */
+    bool scores;   /* follows from a product of two tensors, and no other product */
+    int n;         /* of a tuple */
+    const struct made *part;
+};
+
+struct translate {
+    struct hlo h;
+    struct exported *p;
+    ARR(struct exported_node) nodes;
+    json_t *seen; /* text of a constant node, or name of a parameter -> value */
+    const struct hlo_instruction *at;
+    int64_t turn, work; /* of the loop around, -1; instructions that were looked at */
+    const char *stack;  /* what the parameters of the loop are called; NULL */
+    int depth;
+    bool failed; /* the message says where */
+};
+
+/* Nodes: arguments are a list that is taken over; the result has these sizes. */
+json_t *translate_tensor(struct translate *t, json_t *args, const char *name, int value);
+json_t *translate_int(json_t *args, const char *name, int64_t v);
+json_t *translate_ints(json_t *args, const char *name, const int64_t *v, int n);
+json_t *translate_number(json_t *args, const char *name, double v);
+/* The value; -1 where the program has become too long. */
+int translate_node(struct translate *t, const char *target, json_t *args, int rank,
+                   const int64_t *size, int type, bool constant);
+int translate_view(struct translate *t, const struct made *x, int value, int rank,
+                   const int64_t *size);
+int translate_permute(struct translate *t, const struct made *x, int value,
+                      const int64_t *order);
+/* All elements of what is stretched or known. */
+int translate_full(struct translate *t, const struct made *x);
+/* A part of a stack of parameters, as a parameter of its own: or -1 where it is none. */
+int translate_part(struct translate *t, const struct made *x, int64_t index);
+/* translate_op.c: what an instruction without computations of its own makes. False: not known. */
+bool translate_op(struct translate *t, const struct hlo_instruction *x,
+                  const struct made *const *in, struct made *out);
+/* translate_dot.c */
+bool translate_dot(struct translate *t, const struct hlo_instruction *x,
+                   const struct made *const *in, struct made *out);
+bool translate_gather(struct translate *t, const struct hlo_instruction *x,
+                      const struct made *const *in, struct made *out);
+
+#endif
