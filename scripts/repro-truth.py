@@ -9,9 +9,12 @@ here), on which nothing was fitted; steps of vTrain, of which the half that the 
 drawn by a seed and the other half tried; all-reduces among A100; and rows of a profile that a curve was
 not fitted to, with how many of them lie within the bounds that the curve gives.
 """
+import collections
 import csv
+import importlib.machinery
 import json
 import lzma
+import math
 import os
 import random
 import sqlite3
@@ -174,6 +177,123 @@ def all_reduces(path, model):
          f"{100 * statistics.mean(off):.1f} % {100 * off[len(off) * 9 // 10]:.1f} %", "")
 
 
+# ---- collectives and products of V100s ---------------------------------------------------------------
+def schema():
+    """Tables of a profile, as make-devices.py writes them."""
+    here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "make-devices.py")
+    return importlib.machinery.SourceFileLoader("make_devices", here).load_module().SCHEMA
+
+
+def new_profile(path):
+    for old in (path, path + "-wal", path + "-shm"):
+        if os.path.exists(old):
+            os.remove(old)
+    db = sqlite3.connect(path)
+    db.executescript(schema())
+    return db
+
+
+def v100_collectives(path):
+    """The clean rows, with the bytes that a profile of weft counts."""
+    out = []
+    with open(path, encoding="ascii") as f:
+        for r in csv.DictReader(f):
+            n, g, size = int(r["size_elements"]), int(r["group_size"]), int(r["size_bytes"])
+            if r["time_s"] == "inf" or n < 1 or r["noop"] != "0" or r["clamped"] != "0" or g < 2:
+                continue
+            out.append({"mesh": f"{r['mesh_hosts']}x{r['mesh_devices_per_host']}", "hosts": int(r["mesh_hosts"]),
+                        "op": r["op"], "dtype": r["dtype"], "g": g, "stride": int(r["stride"]), "elements": n,
+                        "groups": int(r["num_groups"]), "link": "node" if r["hosts_spanned"] == "1" else "cross",
+                        "bytes": size // g if r["op"] == "all_to_all" else size, "us": 1e6 * float(r["time_s"])})
+    return out
+
+
+def put_collectives(path, rows, kind):
+    db = new_profile(path)
+    db.executemany("INSERT OR REPLACE INTO comm VALUES (?,?,?,?,?,?,?,?,0,1,'measured','','')",
+                   [(kind(r), r["op"], r["g"], r["stride"], r["groups"], r["link"], r["bytes"], r["us"])
+                    for r in rows])
+    db.commit()
+    db.close()
+    return path
+
+
+def answered(weft, train, test, kind, cluster):
+    """(measured, predicted, within) of each row of a profile, by curves through another's."""
+    args = ["-p", train, "--device", kind, "--cluster", cluster, "--check", test, "--text"]
+    lines = weft.run("profile-fit", args).splitlines()[1:]
+    return [(float(w[0]), float(w[1]), float(w[2]) / 100) for w in map(str.split, lines)]
+
+
+def judge_rows(name, found, expected, aim):
+    off = sorted(abs(t / us - 1) for us, t, _ in found)
+    inside = sum(us / t <= 1 + part and t / us <= 1 + part for us, t, part in found)
+    line(f"{name}: {len(found)} rows, mean, median off, within bounds",
+         f"{100 * statistics.mean(off):.2f} % {100 * statistics.median(off):.2f} % {100 * inside / len(off):.0f} %", aim)
+    if len(found) != expected:
+        print(f"    {expected - len(found)} rows were not answered")
+
+
+def split_collectives(weft, name, train, test, kinds, aim, work):
+    """kinds: the profile's kind of a row, and the cluster that it ran on."""
+    paths = [put_collectives(os.path.join(work, f"v100-{side}.db"), rows, kinds)
+             for side, rows in (("train", train), ("test", test))]
+    found = []
+    for kind in sorted({kinds(r) for r in test}):
+        cluster = "v100:" + (kind.split("-")[1] if "x" in kind else "4x8")
+        found += answered(weft, *paths, kind, cluster)
+    judge_rows(name, found, len(test), aim)
+
+
+def three_of_each(rows):
+    curves = collections.defaultdict(list)
+    for r in rows:
+        curves[r["mesh"], r["op"], r["dtype"], r["g"], r["stride"]].append(r)
+    train, test = [], []
+    for c in curves.values():
+        c.sort(key=lambda r: r["elements"])
+        chosen = {round(i * (len(c) - 1) / 2) for i in range(3)}
+        for i, r in enumerate(c):
+            (train if i in chosen else test).append(r)
+    return train, test
+
+
+def v100(weft, path, work):
+    rows = v100_collectives(path)
+
+    def own(r):  # curves of each mesh and type alone
+        return f"v100-{r['mesh']}-{r['dtype']}"
+
+    def parts(of_train):
+        return [r for r in rows if of_train(r)], [r for r in rows if not of_train(r)]
+
+    print("\nCollectives by NCCL on nodes of 8 V100 (Alpa's; to beat: 2.5, 5.5, 27.9, 18.0 %)")
+    split_collectives(weft, "even sizes, odd asked", *parts(lambda r: int(math.log2(r["elements"])) % 2 == 0), own,
+                      "mean 2 %", work)
+    split_collectives(weft, "3 probes of each curve", *three_of_each(rows), own, "mean 4 %", work)
+    split_collectives(weft, "up to 2^20 elements, larger asked", *parts(lambda r: r["elements"] <= 2**20), own,
+                      "mean 12 %", work)
+    split_collectives(weft, "up to 2 nodes, 4 asked", *parts(lambda r: r["hosts"] <= 2), lambda r: f"v100-{r['dtype']}",
+                      "mean 12 %", work)
+
+
+def v100_products(weft, path, work):
+    with open(path, encoding="ascii") as f:
+        rows = [r for r in csv.DictReader(f) if int(r["n"])]
+    print("\nSquare products on a V100 (Alpa's; to beat: 3.1 % in f16, 1.3 % in f32; every second asked)")
+    for dtype, aim in (("f16", "mean 2.5 %"), ("f32", "mean 1 %")):
+        paths = []
+        for side in (0, 1):
+            paths.append(os.path.join(work, f"products-{side}.db"))
+            db = new_profile(paths[-1])
+            mine = [r for r in rows if r["dtype"] == dtype][side::2]
+            db.executemany("INSERT INTO op VALUES ('v100','linear',?,?,?,0.0,1,'measured','','')",
+                           [(f"{r['n']},{r['n']},{r['n']},0,0", dtype, 1e6 * float(r["time_s"])) for r in mine])
+            db.commit()
+            db.close()
+        judge_rows(dtype, answered(weft, *paths, "v100", "v100:1"), len(mine), aim)
+
+
 # ---- profiles ------------------------------------------------------------------------------------
 def unpack(packed, work):
     path = os.path.join(work, os.path.basename(packed)[:-3])
@@ -290,6 +410,8 @@ def main():
             ("steps/vtrain-a100-h1024.csv", lambda p: vtrain(weft, p)),
             ("steps/vtrain-a100-allreduce.csv",
              lambda p: all_reduces(p, os.path.join(devices, "a100-40gb.json"))),
+            ("v100/collectives.csv", lambda p: v100(weft, p, work)),
+            ("v100/matmul.csv", lambda p: v100_products(weft, p, work)),
             ("gpu/h100.db.xz", lambda p: profile(weft, "H100", p, "h200", work)),
             ("gpu/h200.db.xz", lambda p: profile(weft, "H200", p, "h100", work)),
             ("gpu", lambda p: both_probes(weft, data, work)),
