@@ -460,7 +460,7 @@ plots: deps-plots
 plots-doc: deps-plots
 	+@$(MAKE) --no-print-directory all
 	@scripts/plots.sh $(O)/bin build/plots doc
-	cp build/plots/timeline.svg build/plots/memory.svg build/plots/pareto.svg doc/
+	cp build/plots/timeline.svg build/plots/memory.svg build/plots/waterfall.svg build/plots/pareto.svg doc/
 
 # The programs and memory plans of tests/golden anew.
 update-golden: $(O)/bin/weft-run
