@@ -442,7 +442,7 @@ repro-search: all
 	@WEFT_DATA="$(WEFT_DATA)" scripts/repro-search.sh $(O)/bin
 
 repro-truth: $(addprefix $(O)/bin/,weft-plan weft-predict weft-profile-fit weft-profile-op)
-	@scripts/repro-truth.py $(O)/bin $(if $(WEFT_DATA),"$(WEFT_DATA)")
+	@scripts/repro-truth.py $(O)/bin "$(WEFT_DATA)" build/plots/truth
 repro-faults: all
 	@scripts/repro-faults.py $(O)/bin $(or $(N),20) $(or $(SEED),1)
 repro-throughput: all
@@ -460,7 +460,7 @@ plots: deps-plots
 plots-doc: deps-plots
 	+@$(MAKE) --no-print-directory all
 	@scripts/plots.sh $(O)/bin build/plots doc
-	cp build/plots/timeline.svg build/plots/memory.svg build/plots/pareto.svg doc/
+	cp build/plots/timeline.svg build/plots/memory.svg build/plots/waterfall.svg build/plots/pareto.svg doc/
 
 # The programs and memory plans of tests/golden anew.
 update-golden: $(O)/bin/weft-run
@@ -535,7 +535,7 @@ help:
 	@echo "  make figures         doc/figures.md: what is quick to measure, anew"
 	@echo "  make repro-search    tables about searches (TABLES=\"gradient\": some)"
 	@echo "  make repro-solvers   published instances of the solvers (WEFT_DATA=DIR)"
-	@echo "  make repro-truth        predictions without hardware beside published steps (WEFT_DATA)"
+	@echo "  make repro-truth        predictions without hardware beside published steps (WEFT_DATA), and pictures"
 	@echo "  make repro-faults       kills at random instants under weft-keep (N=20 of them, SEED=1)"
 	@echo "  make repro-throughput   real runs of found plans beside grid and dp-only (RANKS, ROWS)"
 	@echo "  make plots           draw predictions and measurements into build/plots (installs gnuplot)"

@@ -47,7 +47,9 @@ def infiniband(gigabits, adapters):
 
 NVSWITCH = {"node": link(30, 6.8, 0.72, 0.2, A100_LINK), "cross": link(35, 8, 0.8, 0.5, ASSUMED)}
 HOPPER = {"node": link(30, 6.8, 0.78, 0.3, "scaled from the A100's"), "cross": NVSWITCH["cross"]}
-CUBE = {"node": link(30, 5, 0.8, 0.5, ASSUMED), "cross": link(35, 10, 0.8, 0.5, ASSUMED)}
+PROTOCOLS = {"bulk_us": 20, "bulk_round_us": 2, "slow": 3}
+CUBE = {"node": {**link(30, 5, 0.8, 0.5, ASSUMED), **PROTOCOLS},
+        "cross": {**link(35, 10, 0.8, 0.5, ASSUMED), **PROTOCOLS}}
 PCIE = {"node": link(20, 10, 0.7, 0.5, ASSUMED), "cross": link(35, 10, 0.8, 0.5, ASSUMED)}
 
 # name: (bytes, where from): what no plan may have of them is in lib/plan/reserve.c; share/clusters say the same
@@ -88,7 +90,7 @@ CHIPS = {
         "each way; network: AWS p3.16xlarge, 25 Gb/s a node; the cache's 2.2 TB/s are of published "
         "microbenchmarks",
         80, 15.7e12, 0, 125e12, 900e9, 6e6, 2.2e12,
-        node("v100-32gb", 16e9, [level("node", 150e9, 30, 6), infiniband(25, 1)]), CUBE),
+        node("v100-32gb", 16e9, [{**level("node", 150e9, 30, 6), "cube": True}, infiniband(25, 1)]), CUBE),
     "rtx4090": (
         "NVIDIA GeForce RTX 4090. Datasheet: 82.6 Tflop/s in f32, 165 in bf16 and f16 with sums in f32, "
         "1,008 GB/s, PCIe 4 of 16 lanes; the cache's 5 TB/s are of published microbenchmarks",

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # make plots: pictures out of what the tools print, as SVG.
 #   scripts/plots.sh BIN_DIR OUT_DIR [computed | doc]
-# OUT_DIR gets these: with `computed` the first two, with `doc` the first three. These come out the same
+# OUT_DIR gets these: with `computed` the first three, with `doc` the first four. These come out the same
 # everywhere; the others are measured.
 #   timeline.svg    a step of a pipeline of four devices, as weft-predict simulates it
 #   memory.svg      what the devices of that pipeline hold meanwhile
+#   waterfall.svg   where a step of llama:13B on 16 H100 goes, from their peak down (weft-predict --waterfall)
 #   pareto.svg      how fast a GPT of 1.3 billion parameters trains on eight devices with how much memory
 #   both.svg        a step on two ranks of this machine: predicted above measured
 #   predicted.svg   25 plans on two ranks: predicted against measured (scripts/predict-vs-measure.sh;
@@ -115,8 +116,24 @@ set xlabel 'ms'; set ylabel 'GiB'; set yrange [0:*]; set key outside right; set 
 plot for [r = 0:3] 'memory.tsv' using ($1 == r ? $2 : NaN):3 with steps linewidth 2 title sprintf('rank %d', r)
 END
 
+# ---- a step from the peak down, computed -----------------------------------------------------------
+# Name, where its bar begins and ends, in seconds; terms that nobody could see are left out.
+weft-plan -q -m llama:13B --dtype bf16 --cluster h100:2x8 --pp 2 --tp 2 --dp 4 -b 256 --micro-batch 4 \
+    --recompute selective >13b.json
+weft-predict -q --waterfall 13b.json >13b.predicted
+jq -r '.time_us as $all | reduce .waterfall.terms[] as $t ({at: 0, rows: []};
+        .rows += [[$t.term, .at / 1e6, (.at + $t.us) / 1e6, $t.us / $all]] | .at += $t.us) |
+    .rows[] | select((.[3] | fabs) > 0.001) | .[:3] | @tsv' 13b.predicted >waterfall.tsv
+plot_in waterfall.svg 400 <<'END'
+set title 'a step of llama:13B on 16 H100, from their peak down (weft-predict --waterfall)' noenhanced
+set xlabel 's'; set xrange [0:*]; set grid xtics; unset key; set style fill solid
+stats 'waterfall.tsv' using 2:3 nooutput
+set yrange [STATS_records - 0.4:-0.6]
+plot 'waterfall.tsv' using (($2+$3)/2):0:2:3:($0-0.35):($0+0.35):ytic(1) with boxxyerror linecolor rgb '#4c8bc0'
+END
+
 [ "${3:-}" != computed ] || exit 0
-echo "timeline.svg and memory.svg are drawn; now pareto.svg (half a minute)"
+echo "timeline.svg, memory.svg and waterfall.svg are drawn; now pareto.svg (half a minute)"
 
 # ---- time against memory: half a minute ---------------------------------------------------------------
 [ -s pareto.json ] || weft-search -q -m gpt:1.3B --cluster v100-4x8 --devices 8 --memory 30G -b 64 \

@@ -346,7 +346,7 @@ static double transfer_alone_us(struct cost *c, const struct plan *plan,
 
 /* ---- what is recomputed whole ------------------------------------------------------- */
 
-static bool recomputes(const struct stage *st, int op) {
+bool cost_recomputes(const struct stage *st, int op) {
     int lo = 0, hi = st->n_ops - 1;
     while (lo < hi) {
         int mid = lo + (hi - lo) / 2;
@@ -372,7 +372,7 @@ bool cost_runs_again(const struct cost *c, const struct plan *plan,
     return c->whole_recompute && (seg == SEG_BACKWARD || seg == SEG_LAST_BACKWARD) &&
            span.end > span.first && i->op >= 0 && i->work < 0 &&
            (key == KEY_SHAPE || key == KEY_CURVE || key == KEY_COMM) &&
-           recomputes(&plan->stages[sp->stage], i->op) && !is_recomputed(sp, span, i);
+           cost_recomputes(&plan->stages[sp->stage], i->op) && !is_recomputed(sp, span, i);
 }
 
 /* ---- a stage ----------------------------------------------------------------------- */

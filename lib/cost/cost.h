@@ -78,6 +78,8 @@ void cost_forget(struct cost *c);
 struct cost_time cost_instr(struct cost *c, const struct plan *plan,
                             const struct stage_program *sp, const struct instr *i);
 
+/* Does the plan have the stage compute results of this op again? */
+bool cost_recomputes(const struct stage *st, int op);
 /* Of a forward instruction: does a backward segment run it once more although the program does not,
  * since it recomputes whole blocks? */
 bool cost_runs_again(const struct cost *c, const struct plan *plan,

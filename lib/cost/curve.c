@@ -8,16 +8,18 @@
 
 static const char *const form_names[] = {
 #define FORM_NAME(id, name, params) name,
-    CURVE_FORMS(FORM_NAME, CURVE_NO_PARAM, CURVE_NO_PARAM)};
+    CURVE_FORMS(FORM_NAME, CURVE_NO_PARAM, CURVE_NO_PARAM)
+        CURVE_LINK_FORM(FORM_NAME, CURVE_NO_PARAM, CURVE_NO_PARAM)};
 
-#define PARAM(name, guess, least, most) {name, guess, least, most, 1},
-#define SHEET(name, guess, least, most) {name, guess, least, most, 3},
-#define FORM_PARAMS(id, name, params)   {params{NULL, 0, 0, 0, 0}},
+#define PARAM(name, guess, least, most) {name, guess, least, most, 1, false},
+#define SHEET(name, guess, least, most) {name, guess, least, most, 3, true},
+#define FIRM(name, guess, least, most)  {name, guess, least, most, 10, false},
+#define FORM_PARAMS(id, name, params)   {params{NULL, 0, 0, 0, 0, false}},
 static const struct curve_param form_params[][CURVE_MAX_PARAMS + 1] = {
-    CURVE_FORMS(FORM_PARAMS, PARAM, SHEET)};
+    CURVE_FORMS(FORM_PARAMS, PARAM, SHEET) CURVE_LINK_FORM(FORM_PARAMS, PARAM, FIRM)};
 
 /* In the order of their parameters. */
-enum { LAUNCH };
+enum { LAUNCH = CURVE_LAUNCH };
 enum { MOVE_MEMORY = 1, MOVE_CACHE, MOVE_ROW };
 enum {
     PRODUCT_PEAK = 1,
@@ -35,6 +37,8 @@ enum {
     ATTENTION_POSITIONS,
     ATTENTION_LENGTHS
 };
+
+enum { LINK_ROUND = 1, LINK_BULK, LINK_BULK_ROUND, LINK_SLOW, LINK_REACHED };
 
 const char *curve_form_name(enum curve_form f) {
     return form_names[f];
@@ -232,8 +236,24 @@ static double attention_us(const struct chip *chip, const double *p,
     return p[LAUNCH] + together(us, moving_us(chip, s->bytes, 0.9, 0.9));
 }
 
+/* Small messages by a protocol that waits little and takes longer for each byte (NCCL's LL),
+ * larger ones by one that does not; round a ring or up and down a tree. The best counts. */
+static double link_us(const double *p, const struct curve_shape *s) {
+    double waits[] = {s->rounds, s->levels}, bytes[] = {s->ring_us, s->tree_us};
+    double best = INFINITY;
+    for (int way = 0; way < 2 && (way == 0 || s->levels > 0); way++) {
+        double us = bytes[way] / p[LINK_REACHED];
+        double small = p[LAUNCH] + waits[way] * p[LINK_ROUND];
+        double bulk = p[LINK_BULK] + waits[way] * p[LINK_BULK_ROUND];
+        best = least(best, small + least(us * p[LINK_SLOW], us + bulk));
+    }
+    return best;
+}
+
 double curve_us(const struct chip *chip, const struct curve *c,
                 const struct curve_shape *s) {
+    if (c->form == CURVE_LINK)
+        return link_us(c->p, s);
     double flops = (int)s->dtype < (int)CLUSTER_DTYPES ? chip->flops[s->dtype] : 0;
     if (c->form == CURVE_MOVE)
         return move_us(chip, c->p, s);

@@ -41,9 +41,23 @@ struct chip {
       P("launch_us", 5, 0.05, 1e5) P("peak", 0.5, 1e-3, 1) P("width", 32, 0.1, 500)        \
           P("fill", 64, 1, 1e4) P("positions", 1.2, 0.2, 20) P("lengths", 0.6, 0.05, 2))
 
+/* The first parameter of each form. */
+enum { CURVE_LAUNCH };
+
+/* That of links (link_curve.h), which no instruction takes that computes. F: a parameter that fits
+ * move ten times as reluctantly, for rows of small messages say nothing of it. */
+#define CURVE_LINK_FORM(X, P, F)                                                           \
+    X(LINK, "link",                                                                        \
+      P("launch_us", 30, 1e-3, 1e6) P("round_us", 8, 1e-3, 1e6)                            \
+          P("bulk_us", 20, 1e-3, 1e6) P("bulk_round_us", 2, 1e-3, 1e6)                     \
+              P("slow", 3, 1, 100) F("reached", 0.85, 1e-3, 1))
+
 #define CURVE_NO_PARAM(name, guess, least, most)
 #define CURVE_ID(id, name, params) CURVE_##id,
-enum curve_form { CURVE_FORMS(CURVE_ID, CURVE_NO_PARAM, CURVE_NO_PARAM) CURVE_FORM_COUNT };
+enum curve_form {
+    CURVE_FORMS(CURVE_ID, CURVE_NO_PARAM, CURVE_NO_PARAM) CURVE_FORM_COUNT,
+    CURVE_LINK = CURVE_FORM_COUNT
+};
 
 enum { CURVE_MAX_PARAMS = 8 };
 
@@ -51,6 +65,7 @@ struct curve_param {
     const char *name;
     double guess, least, most;
     double firm; /* how much more reluctantly than others a fit moves it */
+    bool sheet;  /* a datasheet says it */
 };
 const char *curve_form_name(enum curve_form f);
 /* Its parameters, in their order; the name of one behind the last is NULL. */
@@ -74,10 +89,13 @@ struct curve_shape {
         batch;   /* of products; attention: queries, heads times samples, keys, width */
     double rows; /* of what goes over rows, else 0 */
     bool positions, lengths, causal;
+    /* of what goes over links: the bytes' time at the datasheet's speed, and how many times
+     * something is waited for: round a ring, and up and down a tree (0: there is none) */
+    double ring_us, rounds, tree_us, levels;
 };
 struct curve_shape curve_shape(const struct instr_key *key);
 
-/* Microseconds; negative where the chip computes nothing of this type. */
+/* Microseconds; of a link the chip does not count and may be NULL. Negative where the chip computes nothing of this type. */
 double curve_us(const struct chip *chip, const struct curve *c,
                 const struct curve_shape *s);
 

@@ -46,7 +46,7 @@ static double hold_of(const struct fit *f, int i) {
 
 /* Is it left as it is? Of what datasheets say times are no smooth functions (of turns, say). */
 static bool stays(const struct fit *f, int i) {
-    return f->as_told && curve_params(f->form)[i].firm > 1;
+    return f->as_told && curve_params(f->form)[i].sheet;
 }
 
 static struct curve curve_of(const struct fit *f, const double *log_p) {

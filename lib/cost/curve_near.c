@@ -1,4 +1,4 @@
-/* Means of what rows nearby are off: see curve_near.h. */
+/* What rows nearby are off: see curve_near.h. */
 #include "cost/curve_near.h"
 
 #include "common/mem.h"
@@ -7,12 +7,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sizes this many times apart tell less of each other by a factor of sqrt(e); what the
- * curve counts beside a row of the same shape. Of an H100's and a V100's rows, each half
- * predicted from the other, most instructions are nearest with these, among 1.5, 2 and 3,
- * and 0.2 and 0.5. */
-static const double near_by = 1.5, of_curve = 0.2;
-static const double too_far = 14; /* squares of steps: a thousandth of a row */
+/* What sizes this many times apart have in common is 1/e; what a row has of its own beside that. Of an
+ * H100's, an H200's and a V100's rows, each half predicted from the other, most instructions are
+ * nearest with these, among 2, 4, 10 and 30, and 0.1 and 0.3. */
+static const double near_by = 10, own = .3;
+static const double too_far = 5; /* a hundredth of a row */
+enum { MOST_NEAR = 16 };
+
+static double distance(const struct near_row *a, const struct near_row *b) {
+    double d = 0;
+    for (int k = 0; k < CURVE_NEAR_SIZES; k++)
+        d += (a->at[k] - b->at[k]) * (a->at[k] - b->at[k]);
+    return a->kind == b->kind ? sqrt(d) : INFINITY;
+}
+
+static double alike(double d) {
+    return exp(-d);
+}
 
 static struct near_row place(const struct curve_shape *s) {
     bool product = s->n > 0 || s->k > 0;
@@ -42,19 +53,49 @@ void curve_near_release(struct curve_near *near) {
     *near = (struct curve_near){0};
 }
 
-double curve_near_factor(const struct curve_near *near, const struct curve_shape *s) {
-    const struct near_row here = place(s);
-    double sum = 0, all = of_curve;
+/* The rows that tell most of a shape, nearest first; how many. */
+static int nearest(const struct curve_near *near, const struct near_row *here,
+                   const struct near_row *out[MOST_NEAR], double far[MOST_NEAR]) {
+    int n = 0;
     for (int64_t i = 0; i < near->n; i++) {
-        const struct near_row *r = &near->rows[i];
-        double d = 0;
-        for (int k = 0; k < CURVE_NEAR_SIZES; k++)
-            d += (r->at[k] - here.at[k]) * (r->at[k] - here.at[k]);
-        if (r->kind != here.kind || d > too_far)
+        double d = distance(&near->rows[i], here);
+        int at = n < MOST_NEAR ? n : MOST_NEAR;
+        if (d > too_far || (at == MOST_NEAR && d >= far[at - 1]))
             continue;
-        double w = exp(-0.5 * d);
-        sum += w * r->off;
-        all += w;
+        n += n < MOST_NEAR;
+        for (at = n - 1; at > 0 && far[at - 1] > d; at--) {
+            far[at] = far[at - 1];
+            out[at] = out[at - 1];
+        }
+        far[at] = d;
+        out[at] = &near->rows[i];
     }
-    return exp(sum / all);
+    return n;
+}
+
+/* Cholesky's factor of the covariance of some rows, and what it makes of their logarithms and of
+ * their covariance with the shape: the two vectors' product is the shape's logarithm. */
+double curve_near_factor(const struct curve_near *near, const struct curve_shape *s) {
+    const struct near_row here = place(s), *rows[MOST_NEAR];
+    double l[MOST_NEAR][MOST_NEAR], off[MOST_NEAR], with[MOST_NEAR], far[MOST_NEAR],
+        sum = 0;
+    int n = nearest(near, &here, rows, far);
+    for (int i = 0; i < n; i++) {
+        off[i] = rows[i]->off;
+        with[i] = alike(far[i]);
+        for (int j = 0; j <= i; j++) {
+            double c = i == j ? 1 + own * own : alike(distance(rows[i], rows[j]));
+            for (int k = 0; k < j; k++)
+                c -= l[i][k] * l[j][k];
+            l[i][j] = i == j ? sqrt(c) : c / l[j][j];
+        }
+        for (int k = 0; k < i; k++) {
+            off[i] -= l[i][k] * off[k];
+            with[i] -= l[i][k] * with[k];
+        }
+        off[i] /= l[i][i];
+        with[i] /= l[i][i];
+        sum += off[i] * with[i];
+    }
+    return exp(sum);
 }

@@ -2,9 +2,9 @@
  *
  * Libraries choose among kernels, which no smooth curve knows; but shapes that are nearly
  * alike mostly get the same one. So where a row is off its curve, a shape beside it is
- * taken to be off too: the mean of the logarithms of measured over predicted times, each
- * row weighted by how near its sizes are (Nadaraya 1964, Watson 1964), and the curve itself
- * counted as a row of a certain weight, so that far from all rows the curve holds.
+ * taken to be off too: logarithms of measured over predicted times are a Gaussian process
+ * of the logarithms of sizes, of which the nearest rows are worked in (Rasmussen and
+ * Williams 2006, chapter 2), so that far from all rows the curve holds.
  *
  *     struct curve_near near;
  *     curve_near_init(&near, &chip, &curve, rows, n);

@@ -172,6 +172,21 @@ static int read_curves(const json_t *doc, struct device_model *m, struct err *er
     return 0;
 }
 
+/* Of a link without a protocol for large messages all take the same. */
+static int read_link_params(const json_t *v, struct curve *c, struct err *err) {
+    const struct curve_param *k = curve_params(CURVE_LINK);
+    c->form = CURVE_LINK;
+    for (int i = 0; k[i].name; i++) {
+        bool bulk = json_object_get(v, "bulk_us") != NULL;
+        c->p[i] = k[i].least;
+        bool one = !strncmp(k[i].name, "bulk", 4) || !strcmp(k[i].name, "slow");
+        if ((bulk || !one) && json_num(v, k[i].name, 0, k[i].most, &c->p[i], err) < 0)
+            return -1;
+        c->p[i] = fmax(c->p[i], k[i].least);
+    }
+    return 0;
+}
+
 static int read_link(const json_t *links, int cross, struct device_model *m,
                      struct err *err) {
     const char *key = cross ? "cross" : "node", *from = "";
@@ -179,13 +194,12 @@ static int read_link(const json_t *links, int cross, struct device_model *m,
     json_t *v;
     if (json_object_member(links, key, &v, err) < 0)
         return -1;
-    if (json_keys(v, "launch_us round_us reached message within from", err) < 0 ||
-        json_num(v, "launch_us", 0, 1e6, &l->launch_us, err) < 0 ||
-        json_num(v, "round_us", 0, 1e6, &l->round_us, err) < 0 ||
-        json_num(v, "reached", 1e-3, 1, &l->reached, err) < 0 ||
+    if (json_keys(
+            v, "launch_us round_us bulk_us bulk_round_us slow reached message within from",
+            err) < 0 ||
         json_num(v, "message", 1e-3, 1, &l->message, err) < 0 ||
-        json_num(v, "within", 0, 100, &l->within, err) < 0 ||
-        json_str(v, "from", &from, err) < 0)
+        json_num(v, "within", 0, 100, &l->curve.within, err) < 0 ||
+        json_str(v, "from", &from, err) < 0 || read_link_params(v, &l->curve, err) < 0)
         return err_at(err, "%s", key);
     snprintf(m->links_from[cross], sizeof m->links_from[cross], "%s", from);
     return 0;
@@ -352,11 +366,11 @@ static json_t *links_json(const struct device_model *m) {
     for (int cross = 0; cross < 2; cross++) {
         const struct link_curve *l = &m->links[cross];
         json_t *v = json_object();
-        json_object_set_new(v, "launch_us", rounded(l->launch_us));
-        json_object_set_new(v, "round_us", rounded(l->round_us));
-        json_object_set_new(v, "reached", rounded(l->reached));
+        for (const struct curve_param *k = curve_params(CURVE_LINK); k->name; k++)
+            json_object_set_new(v, k->name,
+                                rounded(l->curve.p[k - curve_params(CURVE_LINK)]));
         json_object_set_new(v, "message", rounded(l->message));
-        json_object_set_new(v, "within", rounded(l->within));
+        json_object_set_new(v, "within", rounded(l->curve.within));
         json_object_set_new(v, "from", json_string(m->links_from[cross]));
         json_object_set_new(o, cross ? "cross" : "node", v);
     }

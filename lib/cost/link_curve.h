@@ -2,25 +2,32 @@
  *
  * A collective is launched, goes round in g - 1 rounds of which each has its latency, and moves its
  * bytes at a fraction of what the links of its slowest hop promise to each of the flows there
- * (links.h). A large group of an all-reduce may take a tree instead, whose latency grows with the
- * logarithm of the group (NCCL's double binary tree; Sanders, Speck, Traff 2009).
+ * (links.h). An all-reduce may take a tree instead, whose latency grows with the logarithm of the
+ * group (NCCL's double binary tree; Sanders, Speck, Traff 2009). Small ones take a protocol whose
+ * rounds are short and whose bytes are dear, large ones another (NCCL's LL and Simple).
+ *
+ *     struct curve_shape s = link_shape(I_all_reduce, 8, 1 << 20, &link);
+ *     double us = curve_us(NULL, &l->curve, &s);
  */
 #ifndef WEFT_LINK_CURVE_H
 #define WEFT_LINK_CURVE_H
 
+#include "cost/curve.h"
 #include "cost/links.h"
-#include "program/instr.h"
 
 struct link_curve {
-    double launch_us; /* of a collective or message, whatever its size */
-    double round_us;  /* of a round more */
-    double reached;   /* fraction of the bandwidth, 0..1 */
-    double message;   /* the same of one message between two ranks */
-    double within;    /* the truth lies in t / (1 + within) .. t * (1 + within) */
+    struct curve curve; /* of form CURVE_LINK */
+    double
+        message; /* fraction of the bandwidth that one message between two ranks reaches */
 };
 
+/* A collective of `size` ranks over a link whose bandwidth is known. bytes: as profiles count them
+ * (profile.h). */
+struct curve_shape link_shape(enum opcode code, int64_t size, double bytes,
+                              const struct link_class *link);
+
 /* Microseconds of a collective of `size` ranks; code == I_send: of one message. Negative where the
- * cluster gives no bandwidth. bytes: as profiles count them (profile.h). */
+ * cluster gives no bandwidth. */
 double link_curve_us(const struct link_curve *c, enum opcode code, int64_t size,
                      double bytes, const struct link_class *link);
 

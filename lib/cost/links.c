@@ -43,6 +43,38 @@ static double share(const struct cluster_link *l, int64_t flows, int64_t lanes) 
     return whole < most ? whole : most;
 }
 
+/* ---- cubes -------------------------------------------------------------------------- */
+
+/* The hybrid cube mesh of nodes of eight V100 (NVIDIA's white paper on the DGX-1, WP-08437): two
+ * quads. In its quad a device has a lane to two others and two to the third, and it has two to
+ * one device of the other quad. */
+enum { QUAD = 4 };
+
+/* How many rings at once the k members of a group find that stand in such a node, of a lane
+ * each; `near` of them are in its first quad. A ring runs both ways, but between two. */
+static int64_t cube_rings(int64_t k, int64_t near) {
+    bool one_quad = near == 0 || near == k;
+    if (k <= 2)
+        return 1;
+    return k == 2 * QUAD ? 6 : k == QUAD && one_quad ? 4 : 2;
+}
+
+/* What members of a group without a lane to this one get goes by way of the host, which two
+ * devices share: no pace beyond that. */
+static double cube_pace(const struct cluster *c, const int *group, int n, int64_t rank,
+                        const struct cluster_unit *u, double pace) {
+    int64_t me = rank - u->first, strangers = 0;
+    for (int i = 0; i < n; i++) {
+        int64_t other = group[i] - u->first;
+        if (group[i] >= u->first && group[i] < u->end)
+            strangers += me / QUAD != other / QUAD && me % QUAD != other % QUAD;
+    }
+    double host = cluster_group_of(c, rank)->host_bandwidth / 2 * (n - 1);
+    return strangers && host > 0 && host < pace * (double)strangers
+               ? host / (double)strangers
+               : pace;
+}
+
 static void slower(struct link_class *out, const struct cluster_unit *u, int64_t flows,
                    double bandwidth) {
     /* Where the cluster says no speeds, the outermost level counts. */
@@ -73,6 +105,15 @@ static int64_t members_in(const int *group, int n, int64_t first, int64_t end) {
     return members_below(group, n, end) - members_below(group, n, first);
 }
 
+/* Lanes of a ring's hop out of a unit of the level below, first .. end - 1. */
+static int64_t lanes_of(const int *group, int n, const struct cluster_unit *u,
+                        int64_t first, int64_t end) {
+    if (u->link->cube)
+        return cube_rings(members_in(group, n, u->first, u->end),
+                          members_in(group, n, u->first, u->first + QUAD));
+    return end - first > 1 ? members_in(group, n, first, end) : n - 1;
+}
+
 static void count_group(struct count *t, const int *group, int n) {
     for (int i = 0; i < t->typical; i++) {
         int64_t rank = group[i], first = rank, end = rank + 1;
@@ -101,11 +142,20 @@ static void read_pairs(const struct count *t, const int *group, int n, int64_t r
         double pace = part > 0 ? u.link->bandwidth * (n - 1) / n / part : 0;
         if (k == 0 && peers && lane * (n - 1) < pace)
             pace = lane * (n - 1);
+        if (u.link->cube)
+            pace = cube_pace(t->c, group, n, rank, &u, pace);
         if (pace > 0 && (out->pairs <= 0 || pace < out->pairs))
             out->pairs = pace;
         below = u.first;
         inside = more;
     }
+}
+
+static int64_t nodes_of(const struct cluster *c, const int *group, int n) {
+    int64_t nodes = 1;
+    for (int i = 1; i < n; i++)
+        nodes += cluster_node_of(c, group[i]) != cluster_node_of(c, group[i - 1]);
+    return nodes;
 }
 
 static void read_group(const struct count *t, const int *group, int n,
@@ -114,8 +164,7 @@ static void read_group(const struct count *t, const int *group, int n,
         int64_t rank = group[i], first = rank, end = rank + 1;
         struct cluster_unit u = find_hop(t->c, rank, group[(i + 1) % n], &first, &end);
         int64_t flows = t->flows[slot_of(t, u.level, first)];
-        int64_t members = members_in(group, n, first, end);
-        int64_t lanes = end - first > 1 ? members : n - 1;
+        int64_t lanes = lanes_of(group, n, &u, first, end);
         slower(out, &u, flows, share(u.link, flows, lanes));
         read_pairs(t, group, n, rank, out);
     }
@@ -186,6 +235,7 @@ struct link_class links_of_group(const struct cluster *c, const struct mesh *mes
                 count_group(&t, group, n);
             else
                 read_group(&t, group, n, &out);
+            out.nodes = out.nodes ? out.nodes : nodes_of(c, group, n);
         } while (next_leader(mesh, axes | repeating, coord));
     }
     free(group);
@@ -210,5 +260,6 @@ struct link_class links_of_message(const struct cluster *c, int64_t sender,
     int64_t flows = (end < receiver + n ? end : receiver + n) - receiver;
     slower(&out, &u, flows, share(u.link, flows, 1));
     out.pairs = out.bandwidth;
+    out.nodes = 1 + out.cross;
     return out;
 }

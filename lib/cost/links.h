@@ -17,6 +17,7 @@ struct link_class {
     /* of the slowest hop, borrowed from the cluster; NULL: no hop at all */
     const char *level;
     bool cross;       /* some hop leaves a node */
+    int64_t nodes;    /* that the group stands on */
     int64_t flows;    /* that share the slowest hop's link */
     double bandwidth; /* bytes per second of one flow there; 0 = the cluster does not say */
     double pairs; /* the same where each rank sends to each (all-to-all): bytes per second

@@ -122,6 +122,15 @@ struct profile_time profile_op_time(const struct profile_times *t,
 /* Feeds every measured row of an instruction to `row`. Computed ones are left out. */
 typedef void profile_row_fn(void *ctx, const struct instr_key *key, double us);
 void profile_each_op(const struct profile_times *t, profile_row_fn *row, void *ctx);
+/* The same of collectives and messages (I_send). */
+struct profile_comm_row {
+    enum opcode code;
+    int64_t size, stride, bytes;
+    bool cross;
+    double us;
+};
+typedef void profile_comm_fn(void *ctx, const struct profile_comm_row *row);
+void profile_each_comm(const struct profile_times *t, profile_comm_fn *row, void *ctx);
 /* Of a collective; interpolated between measured sizes, nothing beyond the largest or without
  * any row of this group size and link. Below the smallest size the smallest time holds. */
 struct profile_time profile_comm_time(const struct profile_times *t, const char *collective,

@@ -456,6 +456,16 @@ void profile_each_op(const struct profile_times *t, profile_row_fn *row, void *c
     }
 }
 
+void profile_each_comm(const struct profile_times *t, profile_comm_fn *row, void *ctx) {
+    for (int64_t i = 0; i < t->comms.list.n; i++) {
+        const struct point *p = &t->comms.list.p[i];
+        int code = opcode_find(collectives[p->what / 2]);
+        if (!p->time.computed)
+            row(ctx, &(struct profile_comm_row){code < 0 ? I_send : (enum opcode)code, p->a,
+                                                p->b, p->x, p->what % 2, p->time.us});
+    }
+}
+
 struct profile_time profile_comm_time(const struct profile_times *t, const char *collective,
                                       int64_t group_size, int64_t stride, bool cross_node,
                                       int64_t bytes) {

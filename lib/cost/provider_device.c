@@ -47,7 +47,7 @@ static struct cost_time over_link(const struct cost_provider *p,
         return (struct cost_time){0};
     const struct link_curve *l = &m->links[q->link.cross];
     return within(link_curve_us(l, q->code, q->size, (double)q->bytes, &q->link),
-                  l->within);
+                  l->curve.within);
 }
 
 static void devices_destroy(struct cost_provider *p) {

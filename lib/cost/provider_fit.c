@@ -8,6 +8,7 @@
 
 #include "common/mem.h"
 #include "cost/device_fit.h"
+#include "cost/link_fit.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -22,6 +23,7 @@ struct fitted_group {
     struct curve curves[OPCODE_COUNT][CLUSTER_DTYPES]; /* within: with the rows nearby */
     struct curve_near near[OPCODE_COUNT][CLUSTER_DTYPES];
     bool known; /* the model is one of this device */
+    struct link_fit *links;
     /* Threads of a search ask the same provider: who finds a curve not fitted yet takes the lock. */
     pthread_mutex_t lock;
     atomic_int state[OPCODE_COUNT][CLUSTER_DTYPES];
@@ -47,7 +49,9 @@ static struct chip chip_of(const struct cluster_group *g) {
 }
 
 static struct fitted_group *group_create(const struct profile_times *t,
-                                         const struct cluster_group *g, struct err *err) {
+                                         const struct cluster *c, int group,
+                                         struct err *err) {
+    const struct cluster_group *g = &c->groups[group];
     struct fitted_group *out = mem_alloc(sizeof *out);
     struct chip chip = chip_of(g);
     pthread_mutex_init(&out->lock, NULL);
@@ -56,6 +60,9 @@ static struct fitted_group *group_create(const struct profile_times *t,
                             : device_model_plain(profile_times_device(t), &chip);
     if (out->model)
         device_fit_init(&out->rows, t);
+    if (out->model)
+        out->links =
+            link_fit_create(t, c, out->model->has_links ? out->model->links : NULL);
     return out;
 }
 
@@ -63,6 +70,7 @@ static void group_destroy(struct fitted_group *g) {
     if (!g)
         return;
     device_fit_release(&g->rows);
+    link_fit_destroy(g->links);
     for (int i = 0; i < OPCODE_COUNT * CLUSTER_DTYPES; i++)
         curve_near_release(&g->near[i / CLUSTER_DTYPES][i % CLUSTER_DTYPES]);
     device_model_destroy(g->model);
@@ -141,9 +149,17 @@ static struct cost_time fits_op(const struct cost_provider *p,
 
 static struct cost_time fits_comm(const struct cost_provider *p,
                                   const struct comm_question *q) {
-    (void)p;
-    (void)q;
-    return (struct cost_time){0};
+    const struct fits *f = (const struct fits *)p;
+    const struct fitted_group *g = f->groups[q->group < f->n ? q->group : 0];
+    struct link_time t =
+        link_fit_time(g->links, q->code, q->size, q->stride, q->bytes, &q->link);
+    if (t.us < 0)
+        return (struct cost_time){0};
+    return (struct cost_time){.us = t.us,
+                              .low_us = t.us / (1 + t.within),
+                              .high_us = t.us * (1 + t.within),
+                              .overlap = t.overlap,
+                              .from = COST_FITTED};
 }
 
 static void fits_destroy(struct cost_provider *p) {
@@ -160,7 +176,7 @@ struct cost_provider *provider_fit(struct profile_times *const *times, int n,
     struct fits *f = mem_alloc(sizeof *f);
     f->base.kind = &fits_kind;
     for (; f->n < n; f->n++) {
-        f->groups[f->n] = group_create(times[f->n], &c->groups[f->n], err);
+        f->groups[f->n] = group_create(times[f->n], c, f->n, err);
         if (!f->groups[f->n]->model) {
             group_destroy(f->groups[f->n]);
             fits_destroy(&f->base);

@@ -7,7 +7,7 @@
 struct cluster cluster_single_node(int64_t devices) {
     struct cluster c = {.n_groups = 1};
     c.groups[0] = (struct cluster_group){.nodes = 1, .devices = devices, .n_links = 1};
-    c.groups[0].links[0] = (struct cluster_link){"node", devices, 0, 1, 0};
+    c.groups[0].links[0] = (struct cluster_link){"node", .size = devices, .lanes = 1};
     return c;
 }
 

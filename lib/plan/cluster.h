@@ -36,6 +36,7 @@ struct cluster_link {
     int64_t size;      /* devices (inside a node) or nodes (between nodes) in one unit */
     double bandwidth;  /* bytes per second out of one unit of the level below; as many in */
     int64_t lanes;     /* equal parts of it; two devices talk over one of them */
+    bool cube;         /* a hybrid cube mesh: not every device has a lane to every other */
     double latency_us; /* of one message */
 };
 

@@ -8,7 +8,7 @@
 #include <limits.h>
 #include <string.h>
 
-enum { MAX_COUNT = 1 << 20 };
+enum { MAX_COUNT = 1 << 20, CUBE_LANES = 6 };
 
 /* ---- links ------------------------------------------------------------------------- */
 
@@ -31,10 +31,11 @@ static int read_link(struct cluster_link *l, const json_t *v, const char *unit, 
                      struct err *err) {
     const char *level = "";
     *l = (struct cluster_link){.lanes = 1};
-    if (json_keys(v, "level devices nodes bandwidth lanes latency_us", err) < 0 ||
+    if (json_keys(v, "level devices nodes bandwidth lanes cube latency_us", err) < 0 ||
         json_str(v, "level", &level, err) < 0 ||
         json_opt_num(v, "bandwidth", 1, 1e18, &l->bandwidth, err) < 0 ||
         json_opt_int(v, "lanes", 1, MAX_COUNT, &l->lanes, err) < 0 ||
+        json_opt_bool(v, "cube", &l->cube, err) < 0 ||
         json_opt_num(v, "latency_us", 0, 1e9, &l->latency_us, err) < 0 ||
         (!open && json_int(v, unit, 1, MAX_COUNT, &l->size, err) < 0))
         return -1;
@@ -46,6 +47,9 @@ static int read_link(struct cluster_link *l, const json_t *v, const char *unit, 
         if (json_object_get(v, key) && (open || strcmp(key, unit)))
             return err_input(err, "%s: the level \"%.16s\" has none", key, level);
     }
+    if (l->cube && (strcmp(level, "node") || l->lanes != CUBE_LANES))
+        return err_input(err, "cube: only of the level \"node\", and with %d lanes",
+                         CUBE_LANES);
     memcpy(l->level, level, strlen(level) + 1);
     return 0;
 }
@@ -351,6 +355,8 @@ static void write_links(json_t *list, const struct cluster_link *l, int n,
         set_number(o, "bandwidth", l[i].bandwidth);
         if (l[i].lanes > 1)
             json_object_set_new(o, "lanes", json_integer(l[i].lanes));
+        if (l[i].cube)
+            json_object_set_new(o, "cube", json_true());
         set_number(o, "latency_us", l[i].latency_us);
         json_array_append_new(list, o);
     }

@@ -22,7 +22,9 @@ done
 is "$(awk '$5 > m { m = $5 } END { printf "%.0f", m }' timeline.tsv)" \
     "$(jq '.time_us / 1000' pipeline.predicted | awk '{ printf "%.0f", $1 }')" \
     'the timeline is as long as the step, in ms'
-for file in timeline memory; do
+is "$(awk '$3 > m { m = $3 } END { printf "%.2f", m }' waterfall.tsv)" "$(jq .time 13b.predicted | xargs printf %.2f)" \
+    'the waterfall ends with the step'
+for file in timeline memory waterfall; do
     grep -q '</svg>' $file.svg && [ "$(grep -c '<path' $file.svg)" -gt 8 ]
     ok $? "$file.svg is drawn"
 done

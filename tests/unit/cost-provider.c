@@ -58,6 +58,17 @@ static void test_shared(void) {
     ok(near(l.bandwidth, 25e9), "two of eight: one of six lanes");
     l = link_of(&c, "dp:8 tp:4", 2);
     ok(near(l.bandwidth, 75e9), "four of eight: a lane to each other");
+    l = link_of(&c, "dp:8 tp:2 s:2", 3);
+    ok(l.nodes == 4, "groups on four nodes");
+    cluster_read(&c, "v100:4x8", NULL);
+    l = link_of(&c, "dp:8 tp:4", 2);
+    ok(near(l.bandwidth, 100e9) && l.nodes == 1,
+       "a quad of the cube: two rings, both ways round");
+    l = link_of(&c, "dp:4 x:4 s:2", 2);
+    ok(near(l.bandwidth, 50e9), "two devices of either quad: one ring");
+    ok(near(l.pairs, 8e9 * 3), "and to one of three others by way of the host");
+    l = link_of(&c, "dp:4 tp:8", 2);
+    ok(near(l.pairs, 8e9 * 7 / 3), "all eight: to three of seven");
     ok(!link_of(&c, "dp:1", 1).level, "one rank alone: no link");
 }
 

@@ -217,6 +217,8 @@ json_t *predict_json(const struct predict *p) {
     add_memory(o, p);
     if (p->scenario)
         set(o, "scenario", predict_scenario_json(p));
+    if (p->falls)
+        set(o, "waterfall", predict_waterfall_json(p));
     set(o, "bound", bound);
     set(o, "stages", stages);
     return o;
@@ -335,6 +337,8 @@ void predict_text(const struct predict *p, FILE *f) {
     if (p->provider)
         print_times(p, f);
     print_memory(p, f);
+    if (p->falls)
+        predict_waterfall_text(p, f);
     if (p->scenario)
         predict_scenario_text(p, f);
 }

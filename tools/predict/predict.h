@@ -6,6 +6,7 @@
 #include "cost/runtime.h"
 #include "cost/scenario.h"
 #include "cost/simulate.h"
+#include "cost/waterfall.h"
 
 #include <stdio.h>
 
@@ -20,7 +21,9 @@ struct predict {
     struct scenario *scenario;   /* what goes wrong; NULL: nothing */
     struct scenario_steps steps; /* under it */
     double estimate_us;          /* the closed form, beside the simulated time */
-    int threads;                 /* of a rank, as far as its kind of device says */
+    bool falls;                  /* the waterfall is asked for */
+    struct waterfall waterfall;
+    int threads; /* of a rank, as far as its kind of device says */
 };
 
 /* "weft-prediction/1". */
@@ -31,6 +34,10 @@ void predict_text(const struct predict *p, FILE *f);
 /* Goodput under p->scenario (predict_scenario.c). */
 json_t *predict_scenario_json(const struct predict *p);
 void predict_scenario_text(const struct predict *p, FILE *f);
+
+/* Where the time of a step goes (predict_waterfall.c). */
+json_t *predict_waterfall_json(const struct predict *p);
+void predict_waterfall_text(const struct predict *p, FILE *f);
 
 /* Floating point operations of a step: forward and twice as much backward, without what
  * is recomputed. */

@@ -20,7 +20,7 @@
 struct options {
     const char *profile, *plan, *cluster, *device, *runtime, *scenario, *trace,
         *trace_ranks, *chakra, *output;
-    bool text, memory, datasheets, schedule;
+    bool text, memory, datasheets, schedule, waterfall;
 };
 
 static int check_options(const struct options *o, struct err *err) {
@@ -29,12 +29,14 @@ static int check_options(const struct options *o, struct err *err) {
                          o->trace_ranks);
     if (o->trace && !strcmp(o->trace, "-") && !strcmp(o->output, "-"))
         return err_usage(err, "--trace -: send the prediction elsewhere with -o");
-    if (o->memory && (o->trace || o->chakra || o->datasheets || o->scenario))
+    if (o->memory &&
+        (o->trace || o->chakra || o->datasheets || o->scenario || o->waterfall))
         return err_usage(err, "--memory: needs no times, so no %s",
-                         o->trace      ? "--trace"
-                         : o->chakra   ? "--chakra"
-                         : o->scenario ? "--scenario"
-                                       : "--datasheets");
+                         o->trace       ? "--trace"
+                         : o->chakra    ? "--chakra"
+                         : o->scenario  ? "--scenario"
+                         : o->waterfall ? "--waterfall"
+                                        : "--datasheets");
     return 0;
 }
 
@@ -54,6 +56,8 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
          "what goes wrong: stragglers, slow links, failures", &o->scenario},
         {0, "datasheets", OPT_FLAG, NULL,
          "take what the profile lacks from the cluster's datasheets", &o->datasheets},
+        {0, "waterfall", OPT_FLAG, NULL,
+         "where the time of a step goes, from the peak of the devices down", &o->waterfall},
         {0, "memory", OPT_FLAG, NULL, "predict memory alone", &o->memory},
         {0, "schedule", OPT_FLAG, NULL, "print the order of every device group, and stop",
          &o->schedule},
@@ -110,7 +114,7 @@ static int choose_provider(struct predict *p, const struct options *o, struct er
         p->provider = NULL;
     }
     if (p->provider || o->profile || o->datasheets || o->trace || o->chakra || o->device ||
-        o->scenario)
+        o->scenario || o->waterfall)
         return p->provider ? 0 : -1;
     note("weft-predict: memory alone: no profile, and %s", err->msg);
     *err = (struct err){0};
@@ -186,6 +190,10 @@ static int simulate(struct predict *p, const struct options *o, struct err *err)
         rc = write_chakra(p, o, err);
     if (rc == 0 && p->scenario)
         rc = scenario_simulate(p->scenario, p->program, &p->cost, &p->steps, err);
+    p->falls = o->waterfall;
+    if (rc == 0 && p->falls)
+        rc = waterfall_find(p->program, &p->cost, &p->sim, predict_flops(p), &p->waterfall,
+                            err);
     return rc;
 }
 

@@ -9,7 +9,9 @@
 #include "common/opt.h"
 #include "common/progress.h"
 #include "common/text.h"
+#include "cost/cost.h"
 #include "cost/device_fit.h"
+#include "cost/link_fit.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +19,7 @@
 #include <string.h>
 
 struct options {
-    const char *profile, *device, *like, *name, *check, *output;
+    const char *profile, *device, *like, *name, *check, *cluster, *output;
     bool text;
 };
 
@@ -31,6 +33,9 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
         {0, "name", OPT_STR, "NAME", "name of the new model (the kind)", &o->name},
         {0, "check", OPT_STR, "FILE",
          "how many rows of another profile lie within the bounds of the model", &o->check},
+        {0, "cluster", OPT_STR, "CLUSTER",
+         "--check as weft-predict would answer on this cluster, collectives too",
+         &o->cluster},
         {0, "text", OPT_FLAG, NULL, "a table of errors instead of the model", &o->text},
         {'o', "output", OPT_STR, "FILE", "write to FILE instead of standard output",
          &o->output},
@@ -43,6 +48,10 @@ static int parse(struct options *o, int argc, char **argv, struct err *err) {
         return -1;
     if (n > 0)
         return opt_no_operand(argv[0], err);
+    if (o->cluster && !o->check)
+        return err_usage(err, "--cluster: only with --check FILE");
+    if (o->check && o->text && !o->cluster)
+        return err_usage(err, "--check --text: expected --cluster CLUSTER, too");
     return o->profile ? 0 : opt_missing("-p FILE", err);
 }
 
@@ -142,6 +151,79 @@ static int check_rows(const struct device_fit *f, const struct options *o,
     return -1;
 }
 
+static void print_inside(int64_t inside, int64_t rows, FILE *out) {
+    json_t *doc =
+        json_pack("{s:I,s:I}", "inside", (json_int_t)inside, "rows", (json_int_t)rows);
+    json_write_line(doc, out);
+    json_decref(doc);
+}
+
+/* ---- answers beside another profile's rows ------------------------------------------- */
+
+struct check {
+    const struct cost_provider *provider;
+    struct cluster cluster;
+    FILE *text; /* gets a line a row; NULL: they are counted only */
+    int64_t rows, inside;
+};
+
+static void check_row(struct check *c, const struct cost_key *key, double us,
+                      struct cost_time t) {
+    char name[160];
+    if (t.from == COST_UNKNOWN)
+        return;
+    c->rows++;
+    c->inside += us >= t.low_us && us <= t.high_us;
+    if (c->text)
+        fprintf(c->text, "%12.3f %12.3f %8.1f  %s\n", us, t.us,
+                100 * (t.high_us / t.us - 1), cost_key_format(key, name, sizeof name));
+}
+
+static void check_op(void *ctx, const struct instr_key *key, double us) {
+    struct check *c = ctx;
+    if (us <= 0)
+        return;
+    check_row(c, &(struct cost_key){.instr = *key}, us,
+              c->provider->kind->op(c->provider, &(struct op_question){.key = key}));
+}
+
+static void check_comm(void *ctx, const struct profile_comm_row *r) {
+    struct check *c = ctx;
+    struct comm_question q = {
+        .code = r->code,
+        .size = r->size,
+        .stride = r->stride,
+        .bytes = r->bytes,
+        .link = link_fit_class(&c->cluster, r->code, r->size, r->stride, r->cross)};
+    struct cost_key key = {.instr = {.code = r->code},
+                           .comm = {r->size, r->stride, r->cross, r->bytes}};
+    if (q.link.level && q.link.cross == r->cross && r->us > 0)
+        check_row(c, &key, r->us, c->provider->kind->collective(c->provider, &q));
+}
+
+/* What weft-predict would say of each row, which curves and the rows beside it answer. */
+static int check_answers(const struct options *o, FILE *out, struct err *err) {
+    struct check c = {.text = o->text ? out : NULL};
+    if (cluster_read(&c.cluster, o->cluster, err) < 0)
+        return -1;
+    struct profile_times *other = load(o->check, o, err),
+                         *mine = other ? load(o->profile, o, err) : NULL;
+    struct cost_provider *p = mine ? provider_fit(&mine, 1, &c.cluster, err) : NULL;
+    c.provider = p;
+    if (o->text && p)
+        fprintf(out, "%12s %12s %8s  %s\n", "measured us", "predicted", "within %", "row");
+    if (p) {
+        profile_each_op(other, check_op, &c);
+        profile_each_comm(other, check_comm, &c);
+        if (!o->text)
+            print_inside(c.inside, c.rows, out);
+    }
+    provider_destroy(p);
+    profile_times_destroy(mine);
+    profile_times_destroy(other);
+    return p ? 0 : -1;
+}
+
 /* Rows of another profile, and those of them that the curves' bounds hold. */
 static int check_other(const struct options *o, struct device_model *m, FILE *out,
                        struct err *err) {
@@ -160,10 +242,7 @@ static int check_other(const struct options *o, struct device_model *m, FILE *ou
             inside += off <= log1p(c->curve.within);
         }
     }
-    json_t *doc = json_pack("{s:I,s:I}", "inside", (json_int_t)inside, "rows",
-                            (json_int_t)count_rows(&other));
-    json_write_line(doc, out);
-    json_decref(doc);
+    print_inside(inside, count_rows(&other), out);
     device_fit_release(&other);
     profile_times_destroy(times);
     return 0;
@@ -174,7 +253,7 @@ static int write_result(const struct options *o, const struct device_fit *f,
     struct file_out out;
     if (file_out_open(&out, o->output, err) < 0)
         return -1;
-    if (o->text) {
+    if (o->text && !o->check) {
         print_table(f, m, out.f);
         return file_out_close(&out, err);
     }
@@ -190,6 +269,16 @@ static int write_result(const struct options *o, const struct device_fit *f,
     json_write(doc, out.f);
     json_decref(doc);
     return file_out_close(&out, err);
+}
+
+static int write_answers(const struct options *o, struct err *err) {
+    struct file_out out;
+    if (file_out_open(&out, o->output, err) < 0)
+        return -1;
+    if (check_answers(o, out.f, err) == 0)
+        return file_out_close(&out, err);
+    file_out_abort(&out);
+    return -1;
 }
 
 static int run(const struct options *o, struct err *err) {
@@ -219,6 +308,6 @@ int main(int argc, char **argv) {
     struct options o;
     int rc = parse(&o, argc, argv, &err);
     if (rc == 0)
-        rc = run(&o, &err);
+        rc = o.cluster ? write_answers(&o, &err) : run(&o, &err);
     return rc < 0 ? err_report(&err, "weft-profile-fit") : EXIT_DONE;
 }
