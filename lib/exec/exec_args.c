@@ -197,6 +197,14 @@ ARGS(optimizer) {
     a->decay = t->m->params[t->ins->param].decay ? (float)t->x->opt.weight_decay : 0;
 }
 
+ARGS(location) {
+    struct exec *x = t->x;
+    const int64_t at = t->c->sp->suspects + (int64_t)sizeof(double) * t->ins->slot,
+                  n = t->ins->n.median.parts + 1;
+    t->r->args.faulty = x->g->plan->faulty;
+    t->r->args.suspects = exec_address(x, at, n * (int64_t)sizeof(double));
+}
+
 /* Opcodes that are not here need nothing. */
 static fill_args *const table[OPCODE_COUNT] = {
     [I_input] = input,
@@ -239,6 +247,9 @@ static fill_args *const table[OPCODE_COUNT] = {
     [I_cross_entropy_finish] = loss,
     [I_cross_entropy_part] = loss_part,
     [I_cross_entropy_dx] = loss_part,
+    [I_median] = location,
+    [I_trimmed] = location,
+    [I_fair] = location,
     [I_running] = running,
     [I_adamw] = optimizer,
     [I_sgd] = optimizer,
