@@ -150,7 +150,7 @@ struct kernel_box {
 
 /* Where replicas' gradients are not trusted (kernel_aggregate.c). */
 enum kernel_aggregate { KERNEL_MEDIAN, KERNEL_TRIMMED, KERNEL_FAIR };
-enum { KERNEL_MOST_ROWS = 4096 };
+enum { KERNEL_MOST_ROWS = 1024 };
 
 /* y = x in 32 bits, and x rounded to nearest, ties to even, to f32, bf16 or f16. */
 void kernel_widen(int64_t n, enum dtype from, const void *x, float *y);

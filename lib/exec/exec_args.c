@@ -198,11 +198,11 @@ ARGS(optimizer) {
 }
 
 ARGS(location) {
-    struct exec *x = t->x;
-    const int64_t at = t->c->sp->suspects + (int64_t)sizeof(double) * t->ins->slot,
-                  n = t->ins->n.median.parts + 1;
-    t->r->args.faulty = x->g->plan->faulty;
-    t->r->args.suspects = exec_address(x, at, n * (int64_t)sizeof(double));
+    const struct stage_program *sp = t->c->sp;
+    double *suspects =
+        exec_address(t->x, sp->suspects, (int64_t)sizeof(double) * sp->n_suspects);
+    t->r->args.faulty = t->x->g->plan->faulty;
+    t->r->args.suspects = suspects + t->ins->slot;
 }
 
 /* Opcodes that are not here need nothing. */

@@ -32,7 +32,7 @@ enum aggregate {
         AGGREGATE_COUNT
 };
 #define AGGREGATE_NAMES "mean, median, trimmed or fair"
-enum { AGGREGATE_MOST = 4096 }; /* replicas, where it is not the mean */
+enum { AGGREGATE_MOST = 1024 }; /* replicas, where it is not the mean */
 const char *aggregate_name(enum aggregate a);
 int aggregate_find(const char *name); /* -1 if unknown */
 

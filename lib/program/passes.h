@@ -27,10 +27,10 @@
     X(fresh, true, "the first micro-batch writes gradients where the others add to them")  \
     X(persistent, true, "memory of parameters, gradients and the optimizer's state")       \
     X(bucket, true, "reductions of gradients that lie side by side become one")            \
-    X(round, e->plan->reduce != DTYPE_f32,                                                 \
-      "gradients that are summed in 16 bits are rounded before and widened behind")        \
     X(aggregate, e->plan->aggregate != AGGREGATE_mean,                                     \
       "sums over replicas that are not trusted become exchanges and a rule")               \
+    X(round, e->plan->reduce != DTYPE_f32,                                                 \
+      "gradients that are summed in 16 bits are rounded before and widened behind")        \
     X(clear, true,                                                                         \
       "gradients that nothing writes first are set to zero at the step's end")             \
     X(reuse, true, "results take the place of operands that nobody reads any more")        \

@@ -3,8 +3,7 @@
  * What was emitted as a sum and is guarded becomes three instructions: every rank gets what all of them
  * have for the share of the numbers that it owns, takes the plan's rule over these rows, and an
  * all-reduce's shares are gathered again: as many bytes on the wire as a ring's. A long all-reduce goes
- * in pieces, so that the rows take little memory. What is left over, where the ranks do not divide it,
- * is filled up with zeros elsewhere.
+ * in pieces, so that the rows take little memory.
  *
  * A scatter that is started and waited for later (pass_prefetch.c) has its rule behind the wait. */
 #include "program/passes/pass.h"
@@ -59,32 +58,33 @@ static void locate(struct guard *a, unsigned axes, int rows, int y, int64_t elem
     i->slot = slot_of(a, axes);
 }
 
-/* x[0 .. n) becomes the result in place: the ranks divide n. */
-static void reduce_even(struct guard *a, unsigned axes, int x, int64_t n) {
-    struct emit *e = a->e;
-    const int64_t share = n / mesh_group_size(e->mesh, axes);
-    int rows = rows_new(e, n, x), own = rows_new(e, share, x);
-    emit_collective(e, I_all_to_all, axes, x, rows, n);
-    locate(a, axes, rows, own, share);
-    emit_collective(e, I_all_gather, axes, own, x, n);
+/* What is sent of x: its rounding, where the plan sums so. */
+static int sent_of(struct emit *e, int x, int64_t n) {
+    if (e->plan->reduce == DTYPE_f32 || e->buffers.p[x].dtype != DTYPE_f32)
+        return x;
+    int sent = emit_buffer(e, n, e->plan->reduce, MEM_temporaries);
+    emit_cast(e, x, sent, n);
+    return sent;
 }
 
-/* Where they do not, by way of a copy with zeros behind it. */
-static void reduce_any(struct guard *a, unsigned axes, int x, int64_t n) {
+/* x[0 .. n) becomes the result in place. What the ranks do not divide is little: each has all rows of
+ * it, and the rule over them, for itself. */
+static void reduce(struct guard *a, unsigned axes, int x, int64_t n) {
     struct emit *e = a->e;
     const int64_t parts = mesh_group_size(e->mesh, axes);
-    const int64_t even = (n + parts - 1) / parts * parts;
-    if (even == n) {
-        reduce_even(a, axes, x, n);
-        return;
+    const int sent = sent_of(e, x, n);
+    if (n % parts) {
+        int rows = rows_new(e, n * parts, sent);
+        emit_collective(e, I_all_gather, axes, sent, rows, n * parts);
+        locate(a, axes, rows, sent, n);
+    } else {
+        int rows = rows_new(e, n, sent), own = rows_new(e, n / parts, sent);
+        emit_collective(e, I_all_to_all, axes, sent, rows, n);
+        locate(a, axes, rows, own, n / parts);
+        emit_collective(e, I_all_gather, axes, own, sent, n);
     }
-    int filled = rows_new(e, even, x);
-    struct instr *fill = emit_instr(e, I_fill);
-    fill->n.fill.elems = even;
-    fill->out.fill.y = filled;
-    emit_copy(e, x, filled, n);
-    reduce_even(a, axes, filled, even);
-    emit_copy(e, filled, x, n);
+    if (sent != x)
+        emit_cast(e, sent, x, n);
 }
 
 /* A buffer for a part of another that has its place already. */
@@ -96,23 +96,32 @@ static int part_of(struct emit *e, int x, int64_t first, int64_t n) {
     return (int)e->buffers.n - 1;
 }
 
+static int64_t least_common(int64_t a, int64_t b) {
+    int64_t x = a, y = b;
+    while (y) {
+        const int64_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return a / x * b;
+}
+
 /* In pieces that begin where buffers may, the last what is left of the ranks' even shares. What has no
  * place yet is one. */
 static void reduce_all(struct guard *a, const struct instr *ins) {
     struct emit *e = a->e;
     const int x = ins->in.all_reduce.x;
-    const int64_t n = ins->n.all_reduce.elems, size = dtype_size(e->buffers.p[x].dtype),
-                  unit = memory_aligned(1) / size * ins->n.all_reduce.parts,
-                  piece =
-                      PIECE_BYTES / size < unit ? unit : PIECE_BYTES / size / unit * unit;
+    const int64_t n = ins->n.all_reduce.elems, size = dtype_size(e->buffers.p[x].dtype);
+    const int64_t unit = least_common(memory_aligned(1) / size, ins->n.all_reduce.parts);
+    const int64_t piece = PIECE_BYTES / size / unit * unit;
     if (e->buffers.p[x].mem != MEM_gradients) {
-        reduce_any(a, ins->axes, x, n);
+        reduce(a, ins->axes, x, n);
         return;
     }
     for (int64_t first = 0, most; first < n; first += most) {
         const int64_t left = n - first, even = left < unit ? left : left / unit * unit;
         most = even < piece ? even : piece;
-        reduce_any(a, ins->axes, part_of(e, x, first, most), most);
+        reduce(a, ins->axes, part_of(e, x, first, most), most);
     }
 }
 
