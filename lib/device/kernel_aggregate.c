@@ -30,7 +30,7 @@ enum {
         32 << 10,          /* of the columns that are sorted at once: the innermost cache */
     BLOCK_ELEMS = 1 << 17, /* of a block: the second cache holds them */
     MOST_COLUMNS = 1 << 14, /* of a block */
-    ITERATIONS = 4,         /* of reweighting */
+    ITERATIONS = 3,         /* of reweighting */
     FAR = 3,                /* times the median distance is suspicious */
 };
 
@@ -41,10 +41,11 @@ struct block {
     int64_t n, columns;
     const T *x;
     T *y;
-    float *sorted;    /* [parts][SORTED_BYTES / parts], scratch */
-    double *distance; /* [parts]: from the result; infinite where a row is dropped */
-    double *weight;   /* [parts] */
-    double *order;    /* [parts], scratch */
+    float *sorted; /* [parts][SORTED_BYTES / parts], scratch */
+    double
+        *distance;  /* [parts]: of rows from the location; infinite where one is dropped */
+    double *weight; /* [parts] */
+    double *order;  /* [parts], scratch */
 };
 
 /* ---- coordinates -------------------------------------------------------------------------- */
@@ -85,25 +86,39 @@ static float locate(const struct block *b, const float *v, int w, int bad) {
     return (float)(sum / (m - 2 * cut));
 }
 
+/* The same of w columns whose numbers are all finite, in the place of the first row. */
+static void locate_finite(const struct block *b, float *restrict v, int w) {
+    const int m = b->parts, cut = b->rule == KERNEL_TRIMMED ? b->faulty : (m - 1) / 2;
+    const float share = 1.0f / (float)(m - 2 * cut);
+    for (int c = 0; c < w; c++)
+        v[c] = share * v[(int64_t)cut * w + c];
+    for (int i = cut + 1; i < m - cut; i++)
+        for (int c = 0; c < w; c++)
+            v[c] += share * v[(int64_t)i * w + c];
+}
+
 /* y[first .. first + w) = the locations of these columns. Rows that are dropped (fair) are left out of
  * all of them. */
 static void locate_columns(const struct block *b, int64_t first, int w) {
-    int bad[SORTED_BYTES / sizeof(float)];
+    int bad[SORTED_BYTES / sizeof(float)], any = 0;
     memset(bad, 0, sizeof *bad * (size_t)w);
     for (int i = 0; i < b->parts; i++) {
         const T *x = b->x + i * b->n + first;
-        float *v = b->sorted + (int64_t)i * w;
+        float *restrict v = b->sorted + (int64_t)i * w;
         const bool dropped = b->rule == KERNEL_FAIR && isinf(b->distance[i]);
         for (int c = 0; c < w; c++) {
             const float g = get(x + c);
             const bool good = !dropped && fabsf(g) <= FLT_MAX;
             v[c] = good ? g : INFINITY;
             bad[c] += !good;
+            any |= !good;
         }
     }
     sort_columns(b->parts, w, b->sorted);
+    if (!any)
+        locate_finite(b, b->sorted, w);
     for (int c = 0; c < w; c++)
-        put(b->y + first + c, locate(b, b->sorted + c, w, bad[c]));
+        put(b->y + first + c, any ? locate(b, b->sorted + c, w, bad[c]) : b->sorted[c]);
 }
 
 static void locate_all(const struct block *b) {
@@ -115,24 +130,25 @@ static void locate_all(const struct block *b) {
 
 /* ---- rows --------------------------------------------------------------------------------- */
 
-/* Where nothing is known, rows that are finite are not blamed for it. */
-static double known(float y) {
-    return y == y ? (double)y : 0;
+/* Where nothing is known of y, numbers that are finite are not blamed for it. */
+static inline float apart(float x, float y) {
+    return y == y ? x - y : x;
 }
 
-/* The distance of a row from y: infinite, or not a number, where the row is. */
+/* The distance of a row from y: infinite, or not a number, where the row is. Squares of
+ * single precision would lose small numbers. */
 static double distance(const struct block *b, int row) {
-    enum { LANES = 16 };
-    const T *x = b->x + row * b->n;
+    enum { LANES = 32 };
+    const T *restrict x = b->x + row * b->n, *restrict y = b->y;
+    const int64_t even = b->columns / LANES * LANES;
     double sum[LANES] = {0}, total = 0;
-    int64_t c = 0;
-    for (; c + LANES <= b->columns; c += LANES)
+    for (int64_t c = 0; c < even; c += LANES)
         for (int l = 0; l < LANES; l++) {
-            const double d = (double)get(x + c + l) - known(get(b->y + c + l));
+            const double d = (double)apart(get(x + c + l), get(y + c + l));
             sum[l] += d * d;
         }
-    for (; c < b->columns; c++) {
-        const double d = (double)get(x + c) - known(get(b->y + c));
+    for (int64_t c = even; c < b->columns; c++) {
+        const double d = (double)apart(get(x + c), get(y + c));
         total += d * d;
     }
     for (int l = 0; l < LANES; l++)
@@ -198,7 +214,9 @@ static void combine(const struct block *b) {
         for (int i = 0; i < b->parts; i++) {
             const float weight = (float)b->weight[i];
             const T *x = b->x + i * b->n + first;
-            for (int c = 0; c < w && weight > 0; c++)
+            if (weight == 0)
+                continue;
+            for (int c = 0; c < w; c++)
                 sum[c] += weight * get(x + c);
         }
         for (int c = 0; c < w; c++)
@@ -206,11 +224,20 @@ static void combine(const struct block *b) {
     }
 }
 
-/* Distances from nothing say which rows are finite. */
+/* Rows with anything that is not finite are infinitely far. */
+static void drop_rows(const struct block *b) {
+    for (int i = 0; i < b->parts; i++) {
+        const T *x = b->x + i * b->n;
+        int bad = 0;
+        for (int64_t c = 0; c < b->columns; c++)
+            bad |= !(fabsf(get(x + c)) <= FLT_MAX);
+        b->distance[i] = bad ? INFINITY : 0;
+    }
+}
+
+/* Leaves the distances that the last weights are made of. */
 static void locate_rows(const struct block *b) {
-    for (int64_t c = 0; c < b->columns; c++)
-        put(b->y + c, 0);
-    measure(b);
+    drop_rows(b);
     locate_all(b);
     if (b->parts - count_finite(b) > b->faulty)
         return;
@@ -239,10 +266,10 @@ static void aggregate_block(const struct block *b, double *suspects) {
         locate_rows(b);
     else
         locate_all(b);
-    if (suspects) {
+    if (suspects && b->rule != KERNEL_FAIR)
         measure(b);
+    if (suspects)
         suspect(b, suspects);
-    }
     for (int64_t c = 0; c < b->columns; c++)
         put(b->y + c, (float)b->parts * get(b->y + c));
 }

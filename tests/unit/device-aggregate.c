@@ -62,7 +62,7 @@ static void plain_fair(const float *x, int64_t n, int parts, int faulty, double 
         column(good, n, m, c, order);
         z[c] = parts - m > faulty ? NAN : middle(order, m);
     }
-    for (int k = 0; k < 4 && parts - m <= faulty; k++) {
+    for (int k = 0; k < 3 && parts - m <= faulty; k++) {
         for (int i = 0; i < m; i++)
             order[i] = s[i] = apart(good + i * n, z, n);
         double sigma = middle(order, m), far = order[m - 1 - (faulty - (parts - m))];
