@@ -3,7 +3,7 @@
  * What was emitted as a sum and is guarded becomes three instructions: every rank gets what all of them
  * have for the share of the numbers that it owns, takes the plan's rule over these rows, and an
  * all-reduce's shares are gathered again: as many bytes on the wire as a ring's. A long all-reduce goes
- * in pieces: the rule over one is taken while others are on the wire, and rows take little memory.
+ * in pieces, so that rows take little memory.
  *
  * A scatter that is started and waited for later (pass_prefetch.c) has its rule behind the wait. */
 #include "program/passes/pass.h"
@@ -12,9 +12,7 @@
 #include <string.h>
 
 enum {
-    /* Of a piece: so much goes from each rank to each, which is long beside a message's latency; and
-     * no more than memory may well be had for. */
-    MESSAGE_BYTES = 512 << 10,
+    /* Of the rows of one piece: long enough that no link notices, as those of pass_bucket.c. */
     PIECE_BYTES = 25 << 20,
 };
 
@@ -108,79 +106,23 @@ static int64_t least_common(int64_t a, int64_t b) {
     return a / x * b;
 }
 
-/* A piece that is under way, and the waits for its rows and for what is gathered of it. */
-struct run {
-    int x, sent, rows, own; /* buffers */
-    int64_t n;
-    struct instr came, gathered;
-};
-
-static void start_rows(struct guard *a, unsigned axes, struct run *p) {
-    struct emit *e = a->e;
-    p->sent = sent_of(e, p->x, p->n);
-    p->rows = rows_new(e, p->n, p->sent);
-    emit_collective(e, I_all_to_all, axes, p->sent, p->rows, p->n);
-    p->came = emit_start(e, &arr_last(&e->instrs));
-}
-
-static void start_gather(struct guard *a, unsigned axes, struct run *p) {
-    struct emit *e = a->e;
-    const int64_t share = p->n / mesh_group_size(e->mesh, axes);
-    p->own = rows_new(e, share, p->sent);
-    arr_push(&e->instrs, p->came);
-    locate(a, axes, p->rows, p->own, share);
-    emit_collective(e, I_all_gather, axes, p->own, p->sent, p->n);
-    p->gathered = emit_start(e, &arr_last(&e->instrs));
-}
-
-static void end_piece(struct guard *a, const struct run *p) {
-    arr_push(&a->e->instrs, p->gathered);
-    if (p->sent != p->x)
-        emit_cast(a->e, p->sent, p->x, p->n);
-}
-
-/* While the rule is taken over one piece, the rows of the next are on their way, and the results of the
- * one before. */
-static void reduce_pieces(struct guard *a, unsigned axes, int x, int64_t n, int64_t most) {
-    struct run last = {.n = 0}, now = {.n = 0}, next = {.n = 0};
-    for (int64_t first = 0; first < n || now.n; first += next.n) {
-        next = (struct run){.n = n - first < most ? n - first : most};
-        if (next.n > 0) {
-            next.x = part_of(a->e, x, first, next.n);
-            start_rows(a, axes, &next);
-        }
-        if (now.n)
-            start_gather(a, axes, &now);
-        if (last.n)
-            end_piece(a, &last);
-        last = now;
-        now = next;
-    }
-    end_piece(a, &last);
-}
-
 /* In pieces that begin where buffers may, behind them what is left of the ranks' even shares. What has no
  * place yet is one. */
 static void reduce_all(struct guard *a, const struct instr *ins) {
     struct emit *e = a->e;
     const int x = ins->in.all_reduce.x;
-    const int64_t n = ins->n.all_reduce.elems, parts = ins->n.all_reduce.parts,
-                  size = dtype_size(e->buffers.p[x].dtype);
-    const int64_t unit = least_common(memory_aligned(1) / size, parts);
-    const int64_t bytes =
-        parts * MESSAGE_BYTES < PIECE_BYTES ? parts * MESSAGE_BYTES : PIECE_BYTES;
-    const int64_t piece = bytes / size / unit * unit;
+    const int64_t n = ins->n.all_reduce.elems, size = dtype_size(e->buffers.p[x].dtype);
+    const int64_t unit = least_common(memory_aligned(1) / size, ins->n.all_reduce.parts);
+    const int64_t piece = PIECE_BYTES / size / unit * unit;
     if (e->buffers.p[x].mem != MEM_gradients) {
         reduce(a, ins->axes, x, n);
         return;
     }
-    const int64_t even = n / unit * unit;
-    if (even > piece)
-        reduce_pieces(a, ins->axes, x, even, piece);
-    else if (even)
-        reduce(a, ins->axes, part_of(e, x, 0, even), even);
-    if (even < n)
-        reduce(a, ins->axes, part_of(e, x, even, n - even), n - even);
+    for (int64_t first = 0, most; first < n; first += most) {
+        const int64_t left = n - first, even = left < unit ? left : left / unit * unit;
+        most = even < piece ? even : piece;
+        reduce(a, ins->axes, part_of(e, x, first, most), most);
+    }
 }
 
 /* The rows come instead of the sum that was to be scattered; a started one's with its wait. */

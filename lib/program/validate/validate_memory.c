@@ -65,38 +65,17 @@ static int64_t first_touching(const struct replay *r, int64_t from) {
     return lo;
 }
 
-/* What is left of an extent in front of some bytes, or behind them. Gradients are reduced piece by
- * piece; of anything else no part is worth a thing. */
-static struct extent rest_of(struct extent x, int64_t from, int64_t to) {
-    if (x.owner != GRADIENTS)
-        return (struct extent){0};
-    x.from = from > x.from ? from : x.from;
-    x.to = to < x.to ? to : x.to;
-    return x;
-}
-
-/* Gives the bytes to a new owner; extents that it touches are gone, but for rests. */
+/* Gives the bytes to a new owner; extents that it touches are gone as a whole. */
 static void put(struct replay *r, struct extent w) {
-    struct extent now[3];
-    int64_t i = first_touching(r, w.from), end = i, n = 0;
+    int64_t i = first_touching(r, w.from), end = i;
     while (end < r->list.n && r->list.p[end].from < w.to)
         end++;
-    struct extent front = {0}, back = {0};
-    if (end > i) {
-        front = rest_of(r->list.p[i], INT64_MIN, w.from);
-        back = rest_of(r->list.p[end - 1], w.to, INT64_MAX);
-    }
-    if (front.from < front.to)
-        now[n++] = front;
-    now[n++] = w;
-    if (back.from < back.to)
-        now[n++] = back;
-    const int64_t tail = r->list.n - end, grown = n - (end - i);
-    for (int64_t k = 0; k < grown; k++)
+    if (end == i)
         arr_push(&r->list, w);
-    memmove(r->list.p + i + n, r->list.p + end, sizeof w * (size_t)tail);
-    memcpy(r->list.p + i, now, sizeof w * (size_t)n);
-    r->list.n = i + n + tail;
+    int64_t tail = r->list.n - (end == i ? 1 : 0) - end;
+    memmove(r->list.p + i + 1, r->list.p + end, sizeof w * (size_t)tail);
+    r->list.p[i] = w;
+    r->list.n = i + 1 + tail;
 }
 
 /* Is the extent there as its owner wrote it? */
