@@ -172,6 +172,10 @@ struct kernel_box {
     int64_t whole[KERNEL_MAX_RANK]; /* sizes of the whole tensor */
 };
 
+/* Where replicas' gradients are not trusted (kernel_aggregate.c). */
+enum kernel_aggregate { KERNEL_MEDIAN, KERNEL_TRIMMED, KERNEL_FAIR };
+enum { KERNEL_MOST_ROWS = 1024 };
+
 /* y = x in 32 bits, and x rounded to nearest, ties to even, to f32, bf16 or f16. */
 void kernel_widen(int64_t n, enum dtype from, const void *x, float *y);
 void kernel_narrow(int64_t n, enum dtype to, const float *x, void *y);

@@ -13,6 +13,7 @@
 #define kernel_add(...)                  TYPED(kernel_add)(__VA_ARGS__)
 #define kernel_fill(...)                 TYPED(kernel_fill)(__VA_ARGS__)
 #define kernel_scale(...)                TYPED(kernel_scale)(__VA_ARGS__)
+#define kernel_aggregate(...)            TYPED(kernel_aggregate)(__VA_ARGS__)
 #define kernel_act(...)                  TYPED(kernel_act)(__VA_ARGS__)
 #define kernel_act_dx(...)               TYPED(kernel_act_dx)(__VA_ARGS__)
 #define kernel_softcap(...)              TYPED(kernel_softcap)(__VA_ARGS__)

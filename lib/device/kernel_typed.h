@@ -29,6 +29,12 @@ void kernel_fill(int64_t n, float value, T *y);
 /* y = alpha x; y may be x. */
 void kernel_scale(int64_t n, float alpha, const T *x, T *y);
 
+/* y[n] = parts times the location, by a rule, of the rows of x[parts, n], up to `faulty` of which may be
+ * anything, 2 faulty < parts <= KERNEL_MOST_ROWS. suspects[parts + 1], or NULL: to each row's is added
+ * of how many columns it is suspected, to the last n. */
+void kernel_aggregate(enum kernel_aggregate rule, int64_t n, int parts, int faulty,
+                      const T *x, T *y, double *suspects);
+
 /* Activations: y may be x; dx may be dy. */
 void kernel_act(enum kernel_act act, int64_t n, const T *x, T *y);
 void kernel_act_dx(enum kernel_act act, int64_t n, const T *x, const T *dy, T *dx);

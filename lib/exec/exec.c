@@ -188,6 +188,8 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
     if (rc == 0)
         rc = exec_set_scalars(x, err);
     if (rc == 0)
+        rc = exec_suspects_begin(x, err);
+    if (rc == 0)
         rc = exec_prefetch_begin(x->prefetch, DATA_TRAIN, x->sample, 1, err);
     if (rc == 0)
         rc = exec_count(x, 1, err);
@@ -202,6 +204,7 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
                                  .lr = lr,
                                  .loss_scale = x->loss_scale,
                                  .targets = (int64_t)x->counts[0],
+                                 .suspicion = x->suspicion,
                                  .missing = (int64_t)x->counts[x->n_losses],
                                  .all_missing = x->missing,
                                  .skipped = x->skipping};

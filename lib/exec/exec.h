@@ -89,6 +89,9 @@ int exec_data_spec(const struct model *m, struct data_spec *spec, struct err *er
 struct exec_metrics {
     double loss, grad_norm, lr;
     double more[METRIC_COUNT];
+    /* [plan->devices], borrowed until the next step: in how much of what a rank gave to guarded sums it was
+     * unlike the others, a running mean; NULL where the plan trusts all */
+    const double *suspicion;
     int64_t targets;     /* of the first loss, those that counted */
     int64_t missing;     /* samples of the step that could not be read (data.h), */
     int64_t all_missing; /* and of all steps until now */

@@ -197,6 +197,14 @@ ARGS(optimizer) {
     a->decay = t->m->params[t->ins->param].decay ? (float)t->x->opt.weight_decay : 0;
 }
 
+ARGS(location) {
+    const struct stage_program *sp = t->c->sp;
+    double *suspects =
+        exec_address(t->x, sp->suspects, (int64_t)sizeof(double) * sp->n_suspects);
+    t->r->args.faulty = t->x->g->plan->faulty;
+    t->r->args.suspects = suspects + t->ins->slot;
+}
+
 /* Opcodes that are not here need nothing. */
 static fill_args *const table[OPCODE_COUNT] = {
     [I_input] = input,
@@ -239,6 +247,9 @@ static fill_args *const table[OPCODE_COUNT] = {
     [I_cross_entropy_finish] = loss,
     [I_cross_entropy_part] = loss_part,
     [I_cross_entropy_dx] = loss_part,
+    [I_median] = location,
+    [I_trimmed] = location,
+    [I_fair] = location,
     [I_running] = running,
     [I_adamw] = optimizer,
     [I_sgd] = optimizer,

@@ -114,6 +114,12 @@ struct exec {
     double loss_scale;        /* of fp16; 0 = of a plan without */
     int64_t good_steps;       /* with finite gradients, since it changed */
     int64_t sample;           /* data position: first sample of the next step */
+    /* Of gradients that are not trusted (exec_suspects.c); else NULL: */
+    double *suspicion;              /* [plan->devices] of each rank of the job, 0 to 1 */
+    double *suspected;              /* of one stage in this step, as its program says */
+    int *members;                   /* of a group, ranks of the stage */
+    bool tells_loss;                /* this rank has a part in the loss */
+    double *sums;                   /* what the norm sums over all ranks */
     struct exec_prefetch *prefetch; /* what is read of it before it is wanted; or NULL */
     bool skipping;                  /* the step is not finite: nothing is updated */
     double seconds[OPCODE_COUNT];   /* time spent, by opcode; in watched steps alone */
@@ -149,6 +155,17 @@ void exec_prepare_losses(struct exec *x);
 /* Counts over so many batches, with all other ranks, before the first of them is worked on; tells the
  * device. */
 int exec_count(struct exec *x, int64_t batches, struct err *err);
+
+/* exec_suspects.c: which replicas are not to be trusted; nothing where the plan trusts all. */
+void exec_suspects_prepare(struct exec *x);
+void exec_suspects_release(struct exec *x);
+int exec_suspects_begin(struct exec *x, struct err *err); /* of a step */
+bool exec_suspects_are_told(const struct exec *x);
+/* At its end: so many numbers are summed over all ranks, which this rank tells with its part of the
+ * loss; what the sums say. Returns what makes of the sum of those losses that are finite that of all. */
+int64_t exec_suspects_numbers(const struct exec *x);
+int exec_suspects_tell(struct exec *x, double loss, double *out, struct err *err);
+double exec_suspects_learn(struct exec *x, const double *sums);
 
 /* exec_read.c: may be called while a step runs. */
 /* The type in which an input is read, no wider than it must be. */

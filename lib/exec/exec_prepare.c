@@ -153,6 +153,9 @@ int exec_prepare(struct exec *x, struct err *err) {
     for (int i = 0; i < x->n_chunks; i++)
         if (prepare_chunk(x, &x->chunks[i], err) < 0)
             return -1;
+    x->sums =
+        mem_array((size_t)(2 + METRIC_COUNT + exec_suspects_numbers(x)), sizeof *x->sums);
+    exec_suspects_prepare(x);
     x->host = mem_alloc((size_t)x->host_bytes);
     x->rounded = mem_alloc((size_t)x->host_bytes / 2);
     if (exec_prefetch_create(x, err) < 0)
@@ -187,6 +190,8 @@ void exec_release(struct exec *x) {
     free(x->losses);
     free(x->counts);
     free(x->inverse);
+    free(x->sums);
+    exec_suspects_release(x);
     exec_release_transfers(x);
     comm_group_destroy(x->everyone);
     device_event_destroy(x->computed);

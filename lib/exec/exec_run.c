@@ -64,10 +64,16 @@ static int run_norm(struct exec *x, struct err *err) {
     if (device_download(x->streams[STREAM_compute], &mine, x->scalars, sizeof mine, err) <
         0)
         return -1;
-    double sums[2 + METRIC_COUNT] = {mine.norm_squared, mine.loss_sum};
+    double *sums = x->sums, *told = sums + 2 + METRIC_COUNT;
+    const bool lost = exec_suspects_are_told(x) && !isfinite(mine.loss_sum);
+    sums[0] = mine.norm_squared;
+    sums[1] = lost ? 0 : mine.loss_sum;
     memcpy(sums + 2, mine.metrics, sizeof mine.metrics);
-    if (comm_sum_double(comm_world(x->comm), sums, 2 + METRIC_COUNT, err) < 0)
+    if (exec_suspects_tell(x, mine.loss_sum, told, err) < 0 ||
+        comm_sum_double(comm_world(x->comm), sums,
+                        2 + METRIC_COUNT + (int)exec_suspects_numbers(x), err) < 0)
         return -1;
+    sums[1] *= exec_suspects_learn(x, told);
     memcpy(x->now.metrics, sums + 2, sizeof mine.metrics);
     double scale = x->now.loss_scale;
     sums[0] /= scale * scale;

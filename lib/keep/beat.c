@@ -164,6 +164,11 @@ void beat_step(struct beat *b, int64_t step, int64_t sample, double seconds, dou
         atomic_store(&b->first_us, atomic_load(&b->at_us));
 }
 
+void beat_doubted(struct beat *b, double share) {
+    if (b)
+        atomic_store(&b->doubted, (long long)(1000 * share));
+}
+
 void beat_saved(struct beat *b, int in_memory, double seconds) {
     if (!b)
         return;

@@ -52,9 +52,11 @@ struct beat {
     atomic_llong work_us;  /* of them without waiting for others; 0 = not known */
     atomic_llong group;    /* ranks of one group have the same work */
     atomic_llong last_us;  /* and in the last one */
-    atomic_llong saves;    /* checkpoints on disk of it, */
-    atomic_llong save_us;  /* and their time; */
-    atomic_llong copies;   /* the same of those in memory */
+    atomic_llong
+        doubted; /* thousandths of this rank's gradients that are unlike its peers' */
+    atomic_llong saves;   /* checkpoints on disk of it, */
+    atomic_llong save_us; /* and their time; */
+    atomic_llong copies;  /* the same of those in memory */
     atomic_llong copy_us;
     atomic_llong status; /* 1 + exit status, once the rank ends by itself */
     char message[256];   /* of its error, written before the status */
@@ -84,6 +86,8 @@ void beat_enter(struct beat *b, enum beat_phase phase);
 /* A step is done: so many altogether, the next one begins with this sample. Of its seconds so many were
  * work, the others went by waiting for other ranks. */
 void beat_step(struct beat *b, int64_t step, int64_t sample, double seconds, double work);
+/* This share of the rank's gradients, of late, is unlike that of its replicas. */
+void beat_doubted(struct beat *b, double share);
 /* A checkpoint was written. */
 void beat_saved(struct beat *b, int in_memory, double seconds);
 void beat_ended(struct beat *b, int status, const char *message);

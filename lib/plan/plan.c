@@ -6,6 +6,11 @@
 #include <string.h>
 
 static const char *const optimizer_names[] = {"adamw", "sgd"};
+static const char *const aggregate_names[] = {
+#define X(name) #name,
+    AGGREGATES(X)
+#undef X
+};
 static const char *const recompute_names[] = {"none", "selective", "all"};
 static const char *const dtype_names[] = {
     [DTYPE_f32] = "fp32", [DTYPE_bf16] = "bf16", [DTYPE_f16] = "fp16"};
@@ -28,6 +33,14 @@ const char *optimizer_name(enum optimizer o) {
 
 int optimizer_find(const char *name) {
     return find_name(optimizer_names, OPTIMIZER_COUNT, name);
+}
+
+const char *aggregate_name(enum aggregate a) {
+    return aggregate_names[a];
+}
+
+int aggregate_find(const char *name) {
+    return find_name(aggregate_names, AGGREGATE_COUNT, name);
 }
 
 int recompute_find(const char *name) {
@@ -123,6 +136,8 @@ struct plan *plan_copy(const struct plan *p, struct model *m) {
     out->optimizer = p->optimizer;
     out->dtype = p->dtype;
     out->reduce = p->reduce;
+    out->aggregate = p->aggregate;
+    out->faulty = p->faulty;
     out->overlap = p->overlap;
     out->n_groups = p->n_groups;
     out->devices = p->devices;
@@ -167,6 +182,37 @@ static double elements(const struct plan *p, const struct shape *s) {
     for (int i = 0; i < x.rank; i++)
         n *= (double)x.size[i];
     return n;
+}
+
+unsigned plan_data_axes(const struct plan *p, const struct stage *st, int i) {
+    const struct model_op *op = &p->model->ops[st->ops[i]];
+    unsigned axes = 0;
+    for (int a = 0; a < st->mesh.n_axes; a++) {
+        const int dim = st->layouts[i].dim[a];
+        axes |= dim != PLACE_NONE && op->space.dim[dim] == p->model->batch ? 1u << a : 0;
+    }
+    return axes;
+}
+
+/* Of as many as may be bad, as many more must be good, and one. Replicas of an op without parameters have
+ * nothing to agree on. */
+static int check_aggregate(const struct plan *p, int s, struct err *err) {
+    const struct stage *st = &p->stages[s];
+    for (int i = 0; i < st->n_ops && p->aggregate != AGGREGATE_mean; i++) {
+        const unsigned axes = plan_data_axes(p, st, i);
+        const int n = mesh_group_size(&st->mesh, axes), least = 2 * p->faulty + 1;
+        const struct model_op *op = &p->model->ops[st->ops[i]];
+        if (!axes || !op->n_param)
+            continue;
+        if (n < least || n > AGGREGATE_MOST)
+            return err_input(
+                err,
+                "mesh: the batch of %s is split over %d, and aggregate %s with "
+                "%d faulty takes %d to %d",
+                op->name, n, aggregate_name(p->aggregate), p->faulty, least,
+                AGGREGATE_MOST);
+    }
+    return 0;
 }
 
 /* All offsets and counts are 64-bit: what one step computes must stay far below that. */
@@ -256,7 +302,8 @@ int plan_check(struct plan *p, struct err *err) {
     if (number_ranks(p, err) < 0)
         return -1;
     for (int s = 0; s < p->n_stages; s++)
-        if (check_schedule(p, s, err) < 0 || check_stage(p, s, err) < 0)
+        if (check_schedule(p, s, err) < 0 || check_stage(p, s, err) < 0 ||
+            check_aggregate(p, s, err) < 0)
             return err_at(err, "stages[%d]", s);
     return p->pins ? pins_check(p->pins, p, err) : 0;
 }

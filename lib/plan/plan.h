@@ -22,6 +22,20 @@ const char *optimizer_name(enum optimizer o);
 int optimizer_find(const char *name);
 int optimizer_states(enum optimizer o); /* tensors kept per parameter: 2 or 1 */
 
+/* What is taken for the sum of the gradients of data-parallel replicas: their sum, or what up to
+ * plan->faulty of them cannot spoil (doc/comm.md). */
+#define AGGREGATES(X) X(mean) X(median) X(trimmed) X(fair)
+enum aggregate {
+#define X(name) AGGREGATE_##name,
+    AGGREGATES(X)
+#undef X
+        AGGREGATE_COUNT
+};
+#define AGGREGATE_NAMES "mean, median, trimmed or fair"
+enum { AGGREGATE_MOST = 1024 }; /* replicas, where it is not the mean */
+const char *aggregate_name(enum aggregate a);
+int aggregate_find(const char *name); /* -1 if unknown */
+
 /* What tensors and parameters are kept in: "fp32", "bf16", "fp16" (DTYPE_f32, bf16, f16). */
 #define PLAN_DTYPES "fp32, bf16 or fp16"
 const char *plan_dtype_name(enum dtype dtype);
@@ -76,6 +90,8 @@ struct plan {
     enum dtype dtype; /* of tensors, and of parameters as ops read them */
     /* of gradients of parameters while replicas sum them; f32, bf16 or dtype */
     enum dtype reduce;
+    enum aggregate aggregate; /* of gradients of data-parallel replicas, */
+    int faulty;               /* so many of which may be anything; 0 under the mean */
     bool overlap; /* gradients are reduced, and parameters gathered, while others compute */
     int n_stages;
     struct stage *stages;          /* producers before consumers */
@@ -109,6 +125,9 @@ int plan_check(struct plan *p, struct err *err);
 json_t *plan_to_json(const struct plan *p);
 
 int64_t plan_micro_batches(const struct plan *p);
+/* The axes of a stage's mesh along which one of its ops (by its index in the stage) has other samples: on
+ * them its parameters are replicas with gradients of their own. */
+unsigned plan_data_axes(const struct plan *p, const struct stage *st, int i);
 /* Of a tensor of the model: that of the plan, but for whole numbers and sums. */
 enum dtype plan_tensor_dtype(const struct plan *p, int tensor);
 /* "stage 0" or "stages 0, 2, 4", those of a group; cut where n bytes are too few. */

@@ -8,6 +8,8 @@
 #define PLAN_KEYS                                                                          \
     "$schema format model set batch micro_batch schedule optimizer dtype reduce overlap "  \
     "stages pin cluster provenance"
+/* What only whole plans have besides: no pin is about it. */
+#define PLAN_WHOLE_KEYS PLAN_KEYS " aggregate faulty"
 
 /* "model" and "set" of a plan; the caller owns the model. NULL on failure. */
 struct model *plan_read_model(const json_t *doc, struct err *err);

@@ -313,6 +313,26 @@ int plan_read_dtype(const json_t *doc, const char *key, int64_t *out, struct err
     return 0;
 }
 
+/* A rule that trusts no replica guards against one bad one, unless the plan says against how many. */
+static int read_aggregate(struct plan *p, const json_t *doc, struct err *err) {
+    const char *name = "mean";
+    int64_t faulty = -1;
+    if (json_opt_str(doc, "aggregate", &name, err) < 0 ||
+        json_opt_int(doc, "faulty", 0, AGGREGATE_MOST, &faulty, err) < 0)
+        return -1;
+    int rule = aggregate_find(name);
+    if (rule < 0)
+        return err_input(err, "aggregate: expected " AGGREGATE_NAMES ", got \"%.64s\"",
+                         name);
+    if (rule == AGGREGATE_mean && faulty >= 0)
+        return err_input(err,
+                         "faulty: one bad replica spoils the mean; expected \"aggregate\": "
+                         "\"median\", \"trimmed\" or \"fair\" beside it");
+    p->aggregate = (enum aggregate)rule;
+    p->faulty = rule == AGGREGATE_mean ? 0 : faulty < 0 ? 1 : (int)faulty;
+    return 0;
+}
+
 /* What holds for all stages. */
 static int read_header(struct plan *p, const json_t *doc, struct err *err) {
     int64_t schedule = SCHEDULE_DEFAULT, optimizer = OPTIMIZER_adamw, dtype = DTYPE_f32,
@@ -325,7 +345,8 @@ static int read_header(struct plan *p, const json_t *doc, struct err *err) {
         plan_read_optimizer(doc, &optimizer, err) < 0 ||
         plan_read_dtype(doc, "dtype", &dtype, err) < 0 ||
         plan_read_dtype(doc, "reduce", &reduce, err) < 0 ||
-        json_opt_bool(doc, "overlap", &p->overlap, err) < 0)
+        json_opt_bool(doc, "overlap", &p->overlap, err) < 0 ||
+        read_aggregate(p, doc, err) < 0)
         return -1;
     p->schedule = (enum schedule)schedule;
     p->optimizer = (enum optimizer)optimizer;
@@ -396,7 +417,8 @@ static int read_plan(struct plan *p, const json_t *doc, const json_t *stages,
 
 struct plan *plan_from_json(const json_t *doc, struct err *err) {
     json_t *stages;
-    if (json_keys(doc, PLAN_KEYS, err) < 0 || json_format(doc, "weft-plan/1", err) < 0 ||
+    if (json_keys(doc, PLAN_WHOLE_KEYS, err) < 0 ||
+        json_format(doc, "weft-plan/1", err) < 0 ||
         json_array_member(doc, "stages", &stages, err) < 0)
         return NULL;
     size_t n = json_array_size(stages);

@@ -504,6 +504,10 @@ json_t *plan_to_json(const struct plan *p) {
         json_object_set_new(doc, "dtype", json_string(plan_dtype_name(p->dtype)));
     if (p->reduce != DTYPE_f32)
         json_object_set_new(doc, "reduce", json_string(plan_dtype_name(p->reduce)));
+    if (p->aggregate != AGGREGATE_mean) {
+        json_object_set_new(doc, "aggregate", json_string(aggregate_name(p->aggregate)));
+        json_object_set_new(doc, "faulty", json_integer(p->faulty));
+    }
     if (p->overlap)
         json_object_set_new(doc, "overlap", json_true());
     for (int s = 0; s < p->n_stages; s++)

@@ -140,12 +140,17 @@ struct instr {
         struct copy copy;         /* of copy */
         struct matrices matrices; /* of matmul, matmul_dw */
         struct halo halo;         /* of halo_*, exchange */
+        int64_t
+            slot; /* of median, trimmed, fair: where its suspicions are added, in doubles from
+                         stage_program.suspects on */
         int step; /* of attention*: its keys are those of the rank so many before this one, in
                      the group along the axes */
     };
     int transfer; /* of send and recv, or -1 */
     /* in the first micro-batch of a step its gradients are written, not added to (pass_fresh.c) */
     bool fresh;
+    /* sums over replicas of which the plan does not trust all (pass_aggregate.c) */
+    bool guarded;
     int work; /* of a collective that is only started, and of its wait: their number; or -1 */
 };
 

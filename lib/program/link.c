@@ -26,6 +26,22 @@ static void place_on_host(struct program *g, const int *chunk, const int *end) {
         g->stages[*c].host_bytes = at;
 }
 
+/* The scalars are those of all chunks, suspicions of each; returns their bytes. */
+static int64_t place_scalars(struct program *g, const int *chunk, const int *end,
+                             int64_t at) {
+    const struct stage_program *first = &g->stages[*chunk];
+    const int64_t per_target = first->per_target - first->scalars;
+    int64_t bytes = first->suspects - first->scalars;
+    for (const int *c = chunk; c < end; c++) {
+        struct stage_program *sp = &g->stages[*c];
+        sp->scalars = at;
+        sp->per_target = at + per_target;
+        sp->suspects = at + bytes;
+        bytes += memory_aligned((int64_t)sizeof(double) * sp->n_suspects);
+    }
+    return bytes;
+}
+
 /* Chunks share an arena: class by class, one chunk behind the other. Temporaries of micro-batches
  * have the same bytes in all of them, since one computes at a time; those of the step's end live
  * from a chunk's reduce over the others' to its update. */
@@ -53,13 +69,12 @@ static void place_chunks(struct program *g, const int *chunk, const int *end) {
     }
     if (bytes[MEM_temporaries] < updates)
         bytes[MEM_temporaries] = updates;
-    bytes[MEM_buffers] = g->stages[*chunk].own[MEM_buffers];
+    at += bytes[MEM_temporaries];
+    bytes[MEM_buffers] = place_scalars(g, chunk, end, at);
     for (const int *c = chunk; c < end; c++) {
         struct stage_program *sp = &g->stages[*c];
         memcpy(sp->bytes, bytes, sizeof bytes);
-        sp->scalars = at + bytes[MEM_temporaries];
-        sp->per_target = sp->scalars + memory_aligned(sizeof(struct scalars));
-        sp->arena_bytes = sp->scalars + bytes[MEM_buffers];
+        sp->arena_bytes = at + bytes[MEM_buffers];
     }
 }
 

@@ -27,6 +27,8 @@
     X(fresh, true, "the first micro-batch writes gradients where the others add to them")  \
     X(persistent, true, "memory of parameters, gradients and the optimizer's state")       \
     X(bucket, true, "reductions of gradients that lie side by side become one")            \
+    X(aggregate, e->plan->aggregate != AGGREGATE_mean,                                     \
+      "sums over replicas that are not trusted become exchanges and a rule")               \
     X(round, e->plan->reduce != DTYPE_f32,                                                 \
       "gradients that are summed in 16 bits are rounded before and widened behind")        \
     X(clear, true,                                                                         \

@@ -128,6 +128,8 @@ struct grad_instance {
     int param;
     int instance; /* of the parameter */
     struct placement place;
+    unsigned
+        data; /* of the axes that it is a sum over: those along which samples are split */
     int buffer;
     bool
         cleared; /* at the end of the update; else the first micro-batch writes it (pass_fresh.c) */
@@ -156,6 +158,9 @@ struct stage_program {
     /* The same of a double for each loss of the model: 1 / the targets of the whole step that
      * count, or 0 where none does. */
     int64_t per_target;
+    /* Behind them doubles, for each group of axes along which replicas are not trusted: how many
+     * numbers each member is suspected of in this step, and of how many in all (pass_aggregate.c). */
+    int64_t suspects, n_suspects;
     struct pool_slots slots[POOL_COUNT];
     int64_t in_flight;        /* micro-batches held at once: the most of the pools */
     int64_t own[MEM_COUNT];   /* bytes that this stage needs by class, all slots counted */

@@ -167,6 +167,8 @@ static void draw_types(uint64_t seed, int64_t k, struct plan *p) {
     uint64_t bits = rng_bits(seed, 1 << 20, (uint64_t)k);
     p->dtype = types[bits % 4];
     p->reduce = bits >> 8 & 1 ? p->dtype : DTYPE_f32;
+    /* of no faulty replicas, the trimmed mean is the mean */
+    p->aggregate = bits >> 16 & 1 ? AGGREGATE_trimmed : AGGREGATE_mean;
 }
 
 #endif

@@ -236,6 +236,14 @@ skips() {
     done
 }
 
+# A replica whose gradients are wrong.
+aggregates() {
+    [ -x "$dir/aggregate" ] || return
+    check "a bad replica of ten" on 10 --mca mpi_yield_when_idle 1 "$dir/aggregate" ${WEFT_LONG:+all}
+    check "gradients in pieces" on 3 "$dir/aggregate" pieces
+    [ -z "$WEFT_LONG" ] || check "cost beside an all-reduce" on 10 --mca mpi_yield_when_idle 1 "$dir/aggregate" cost
+}
+
 # Data that is read before it is wanted.
 prefetches() {
     [ -x "$dir/prefetch" ] || return
@@ -248,7 +256,7 @@ prefetches() {
 }
 
 echo "# seed of today: $today"
-[ $# -gt 0 ] || set -- streams reshards plans emulated skips prefetches messages collectives works staged gpus backends endings
+[ $# -gt 0 ] || set -- streams reshards plans emulated skips aggregates prefetches messages collectives works staged gpus backends endings
 for part; do
     "$part"
 done

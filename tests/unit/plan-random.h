@@ -295,6 +295,8 @@ static struct plan *random_plan(struct rng *r, struct model *m,
     p->dtype = (enum dtype)rng_below(r, DTYPE_f16 + 1);
     p->reduce = rng_below(r, 2) ? p->dtype : (enum dtype)rng_below(r, DTYPE_bf16 + 1);
     p->overlap = rng_below(r, 2);
+    p->aggregate =
+        rng_below(r, 2) ? AGGREGATE_mean : (enum aggregate)rng_below(r, AGGREGATE_COUNT);
     for (int s = 0; s < stages; s++) {
         random_mesh(r, lim, &p->stages[s].mesh);
         share_devices(r, p, s);

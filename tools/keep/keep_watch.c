@@ -39,6 +39,7 @@ struct watch {
     int n_recent;
     int64_t last_step;
     struct straggler *peers;
+    int doubted;   /* the same of a rank whose gradients are not confirmed */
     int slow;      /* the rank that was named last as slower than its peers; -1 = none is */
     double dead_s; /* when a rank was seen dead; 0 = none */
     char stuck[256];
@@ -277,6 +278,27 @@ static void note_slow(struct watch *w) {
                 &(struct event){EVENT_NOTE, w->k->attempt, step, times, text}, NULL);
 }
 
+/* The same of a rank whose gradients its replicas do not confirm (weft-plan(5), aggregate). */
+static void note_doubted(struct watch *w) {
+    enum { HALF = 500 };
+    int rank = -1;
+    for (int r = 0; r < beats_ranks(w->beats) && rank < 0; r++)
+        if (atomic_load(&beats_at(w->beats, r)->doubted) >= HALF)
+            rank = r;
+    if (rank < 0 || rank == w->doubted)
+        return;
+    w->doubted = rank;
+    char text[256];
+    const int64_t step = atomic_load(&beats_at(w->beats, 0)->step);
+    const double share = 1e-3 * (double)atomic_load(&beats_at(w->beats, rank)->doubted);
+    snprintf(text, sizeof text,
+             "gradients of rank %d on %s are unlike those of its replicas", rank,
+             keep_host_of(w->k, rank));
+    note("weft-keep: step %lld: %s", (long long)step, text);
+    journal_add(w->k->journal,
+                &(struct event){EVENT_NOTE, w->k->attempt, step, share, text}, NULL);
+}
+
 /* ---- once in a tick ------------------------------------------------------------------------ */
 
 static bool can_stop(const struct watch *w) {
@@ -376,6 +398,7 @@ static void copy_if_due(struct watch *w) {
 static void look(struct watch *w) {
     note_steps(w);
     note_slow(w);
+    note_doubted(w);
     heed_signals(w);
     heed_size(w);
     heed_hosts(w);
@@ -462,8 +485,11 @@ static void finish(struct watch *w, struct outcome *o) {
 
 int keep_watch(struct keep *k, const struct plan_file *plan, struct outcome *out,
                struct err *err) {
-    struct watch w = {
-        .k = k, .copied_s = now_s(), .oom_before = keep_oom_kills(), .slow = -1};
+    struct watch w = {.k = k,
+                      .copied_s = now_s(),
+                      .oom_before = keep_oom_kills(),
+                      .slow = -1,
+                      .doubted = -1};
     *out = (struct outcome){0};
     if (!(w.beats = beats_create(k->beats, (int)plan->ranks, err)))
         return -1;

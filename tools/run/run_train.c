@@ -122,6 +122,20 @@ static json_t *real_or_null(double x) {
     return isfinite(x) ? json_real(x) : json_null();
 }
 
+/* Ranks of which about half of what they gave lately was unlike their replicas'. */
+static void add_suspects(json_t *line, const double *suspicion, int ranks) {
+    json_t *suspects = json_object();
+    for (int r = 0; r < ranks; r++) {
+        char rank[16];
+        snprintf(rank, sizeof rank, "%d", r);
+        if (suspicion[r] >= 0.5)
+            json_object_set_new(suspects, rank, json_real(suspicion[r]));
+    }
+    if (json_object_size(suspects))
+        json_object_set(line, "suspects", suspects);
+    json_decref(suspects);
+}
+
 static void report_step(struct loop *l, const struct exec_metrics *m, double seconds,
                         double host_s) {
     if (!l->speaks)
@@ -145,6 +159,8 @@ static void report_step(struct loop *l, const struct exec_metrics *m, double sec
                                 real_or_null(m->more[i]));
     if (m->loss_scale > 0)
         json_object_set_new(line, "loss_scale", json_real(m->loss_scale));
+    if (m->suspicion)
+        add_suspects(line, m->suspicion, l->plan->devices);
     if (m->skipped)
         json_object_set_new(line, "skipped", json_true());
     if (m->missing)
@@ -396,6 +412,8 @@ static int step(struct loop *l, bool *stop, int64_t *saved, struct err *err) {
     report_step(l, &m, seconds, seconds - (l->report.waited_s - waited));
     beat_step(l->o->beat, exec_steps(x), l->o->beat ? exec_sample(x) : 0, seconds,
               work_s(l) - work);
+    if (m.suspicion)
+        beat_doubted(l->o->beat, m.suspicion[comm_rank(l->comm)]);
     /* The first one also allocates. */
     l->step_s = l->tried < 2 ? seconds : 0.98 * l->step_s + 0.02 * seconds;
     l->tried++;

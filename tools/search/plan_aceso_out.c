@@ -211,6 +211,9 @@ static int check_plan(const struct plan *p, struct err *err) {
     if (p->schedule != SCHEDULE_DEFAULT)
         return err_input(err, "schedule: Aceso runs %s, the plan %s",
                          schedule_name(SCHEDULE_DEFAULT), schedule_name(p->schedule));
+    if (p->aggregate != AGGREGATE_mean)
+        return err_input(err, "aggregate: Aceso sums gradients, the plan takes their %s",
+                         aggregate_name(p->aggregate));
     for (int s = 0; s < p->n_stages; s++) {
         const char *key = beyond(&p->stages[s]);
         if (key)

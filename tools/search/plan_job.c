@@ -266,6 +266,9 @@ static int compare(const struct plan_job *job, const struct plan *q, const char 
 int plan_job_of(struct plan_job *job, const struct plan *p, const char *target,
                 struct err *err) {
     *job = (struct plan_job){.plan = p, .dp = 1, .ep = 1, .cp = 1, .tp = 1};
+    if (p->aggregate != AGGREGATE_mean)
+        return err_input(err, "aggregate: %s sums gradients, the plan takes their %s",
+                         target, aggregate_name(p->aggregate));
     struct plan_dims dims;
     plan_dims_find(p->model, &dims);
     int rc = read_stages(job, target, err);

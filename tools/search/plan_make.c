@@ -343,6 +343,10 @@ static json_t *document(const struct plan_words *w, struct model *m, const struc
         json_object_set_new(doc, "dtype", json_string(w->dtype));
     if (w->reduce && plan_dtype_find(w->reduce) != DTYPE_f32)
         json_object_set_new(doc, "reduce", json_string(w->reduce));
+    if (w->aggregate)
+        json_object_set_new(doc, "aggregate", json_string(w->aggregate));
+    if (w->faulty)
+        json_object_set_new(doc, "faulty", json_integer(w->faulty));
     if (w->optimizer)
         json_object_set_new(doc, "optimizer", json_string(w->optimizer));
     if (w->overlap)

@@ -14,6 +14,8 @@ struct plan_words {
     bool sp, ring, overlap;
     int64_t zero;
     const char *recompute, *offload, *schedule, *optimizer, *dtype, *reduce, *cluster;
+    const char *aggregate;
+    int64_t faulty;            /* replicas that may be bad */
     const char *mesh, *layout; /* Mesh-TensorFlow's */
     const int *blocks; /* of each stage, where they are not shared out evenly; or NULL */
     bool quiet;        /* nothing is noted */

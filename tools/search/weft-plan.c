@@ -44,6 +44,10 @@ static const struct opt options[] = {
     {0, "dtype", OPT_STR, "NAME", PLAN_DTYPES " (fp32)", &o.words.dtype},
     {0, "reduce", OPT_STR, "NAME", "gradients are summed in: " PLAN_DTYPES " (fp32)",
      &o.words.reduce},
+    {0, "aggregate", OPT_STR, "RULE", "of replicas' gradients: " AGGREGATE_NAMES " (mean)",
+     &o.words.aggregate},
+    {0, "faulty", OPT_INT, "N", "replicas that may be bad under such a rule (1)",
+     &o.words.faulty},
     {0, "overlap", OPT_FLAG, NULL, "reduce gradients while the last backward computes",
      &o.words.overlap},
     {0, "mesh", OPT_STR, "AXES", "instead of the words: rows:2,cols:4", &o.words.mesh},
@@ -160,6 +164,9 @@ static int check_words(const struct plan_words *w, struct err *err) {
         return err_usage(err, "--reduce: expected " PLAN_DTYPES ", got \"%s\"", w->reduce);
     if (w->dtype && plan_dtype_find(w->dtype) < 0)
         return err_usage(err, "--dtype: expected " PLAN_DTYPES ", got \"%s\"", w->dtype);
+    if (w->aggregate && aggregate_find(w->aggregate) < 0)
+        return err_usage(err, "--aggregate: expected " AGGREGATE_NAMES ", got \"%s\"",
+                         w->aggregate);
     if (w->optimizer && optimizer_find(w->optimizer) < 0)
         return err_usage(err, "--optimizer: expected adamw or sgd, got \"%s\"",
                          w->optimizer);

@@ -183,6 +183,9 @@ static void show_head(const struct plan *p, FILE *f) {
             p->n_groups < p->n_stages ? ", stages take turns on groups of devices" : "");
     fprintf(f, "dtype      %s, gradients summed in %s\n", plan_dtype_name(p->dtype),
             plan_dtype_name(p->reduce));
+    if (p->aggregate != AGGREGATE_mean)
+        fprintf(f, "aggregate  %s, %d of the replicas may be bad\n",
+                aggregate_name(p->aggregate), p->faulty);
     fprintf(f, "optimizer  %s, gradients %s\n", optimizer_name(p->optimizer),
             p->overlap ? "reduced while the last backward pass computes"
                        : "reduced after the last backward pass");

@@ -19,6 +19,7 @@ struct avail {
 struct whole_gradient {
     int param, whole, share; /* buffers */
     struct placement from, to;
+    unsigned data; /* as of the gradient */
 };
 
 /* The instructions that write a buffer first and touch it last; first: -1 where none does. */

@@ -74,33 +74,45 @@ int param_get(struct emit *e, int op, int slot, struct placement want) {
 
 /* ---- gradients ---------------------------------------------------------------------------- */
 
-static int accumulator_get(struct emit *e, int param, int instance,
-                           struct placement place) {
+/* Sums over other axes are not told apart from each other. */
+static int accumulator_get(struct emit *e, int param, int instance, struct placement place,
+                           unsigned data) {
     for (int64_t i = e->grad_of[param]; i >= 0 && i < e->grads.n; i++)
         if (e->grads.p[i].param == param && e->grads.p[i].instance == instance &&
-            placement_equal(e->grads.p[i].place, place))
+            placement_equal(e->grads.p[i].place, place) && e->grads.p[i].data == data)
             return e->grads.p[i].buffer;
     int buffer = emit_buffer(e, emit_elements(e, &e->m->params[param].shape, place),
                              DTYPE_f32, MEM_gradients);
-    arr_push(&e->grads, (struct grad_instance){param, instance, place, buffer, false});
+    arr_push(&e->grads,
+             (struct grad_instance){param, instance, place, data, buffer, false});
     if (e->grad_of[param] < 0)
         e->grad_of[param] = (int)e->grads.n - 1;
     return buffer;
 }
 
-/* Sums that no axis of the parameter can be scattered over are taken at the step's end, once. */
+/* Sums that no axis of the parameter can be scattered over are taken at the step's end, once; and so are
+ * all where a rule is to see all replicas at once. */
 static struct placement gradient_share(const struct emit *e, int param,
-                                       struct placement from) {
+                                       struct placement from, unsigned data) {
     struct placement to = param_share(e, param, from, ZERO_GRADIENTS);
     for (int a = 0; a < e->mesh->n_axes; a++)
         if (from.at[a] == PLACE_PARTIAL && to.at[a] == PLACE_REPLICATE)
             to.at[a] = PLACE_PARTIAL;
-    return to;
+    return data & placement_axes(e->mesh, to, PLACE_PARTIAL) ? from : to;
+}
+
+/* Running statistics are no gradients: some replicas have nothing to say of them. */
+static unsigned data_axes(const struct emit *e, int param, struct placement from) {
+    if (e->plan->aggregate == AGGREGATE_mean || e->m->params[param].running)
+        return 0;
+    return plan_data_axes(e->plan, e->st, e->op_index[e->op]) &
+           placement_axes(e->mesh, from, PLACE_PARTIAL);
 }
 
 int grad_get(struct emit *e, int param, struct placement want, struct placement from) {
-    struct placement to = gradient_share(e, param, from);
-    int share = accumulator_get(e, param, instance_get(e, param, want), to);
+    const unsigned data = data_axes(e, param, from);
+    struct placement to = gradient_share(e, param, from, data);
+    int share = accumulator_get(e, param, instance_get(e, param, want), to, data);
     if (placement_equal(from, to))
         return share;
     int64_t elems = emit_elements(e, &e->m->params[param].shape, from);
@@ -109,7 +121,8 @@ int grad_get(struct emit *e, int param, struct placement want, struct placement 
     i->param = param;
     i->out.fill.y = whole;
     i->n.fill.elems = elems;
-    arr_push(&e->whole_gradients, (struct whole_gradient){param, whole, share, from, to});
+    arr_push(&e->whole_gradients,
+             (struct whole_gradient){param, whole, share, from, to, data});
     return whole;
 }
 
@@ -121,8 +134,9 @@ static bool only_reduces(const struct convert_step *steps, int n) {
     return only;
 }
 
-int grad_convert(struct emit *e, int param, int buffer, struct placement from,
-                 struct placement to) {
+/* In the type that the plan has for sums. */
+static int sum_convert(struct emit *e, int param, int buffer, struct placement from,
+                       struct placement to) {
     const struct shape *s = &e->m->params[param].shape;
     struct convert_step steps[CONVERT_MAX_STEPS];
     struct extents sizes = emit_extents(e, s);
@@ -139,10 +153,46 @@ int grad_convert(struct emit *e, int param, int buffer, struct placement from,
     return wide;
 }
 
+/* The last step of `from` -> `to` that is one of these two sums over these axes. */
+static struct instr *sum_over(struct emit *e, int64_t first, unsigned axes) {
+    for (int64_t i = e->instrs.n - 1; i >= first; i--) {
+        struct instr *ins = &e->instrs.p[i];
+        if ((ins->code == I_all_reduce || ins->code == I_reduce_scatter) &&
+            ins->axes == axes)
+            return ins;
+    }
+    return NULL;
+}
+
+/* First the sum over the other axes, and then that over the replicas at once, of which is kept what is
+ * wanted: a rule of parts of the replicas is not the rule of all. */
+int grad_convert(struct emit *e, int param, int buffer, struct placement from,
+                 struct placement to, unsigned data) {
+    struct placement between = to, whole = to;
+    unsigned left = data & placement_axes(e->mesh, from, PLACE_PARTIAL) &
+                    ~placement_axes(e->mesh, to, PLACE_PARTIAL);
+    if (!left)
+        return sum_convert(e, param, buffer, from, to);
+    for (int a = 0; a < e->mesh->n_axes; a++)
+        if (left >> a & 1) {
+            between.at[a] = PLACE_PARTIAL;
+            whole.at[a] = PLACE_REPLICATE;
+        }
+    buffer = sum_convert(e, param, buffer, from, between);
+    struct convert_step steps[CONVERT_MAX_STEPS];
+    struct extents sizes = emit_extents(e, &e->m->params[param].shape);
+    int n = convert_path(e->mesh, &sizes, between, to, steps, NULL);
+    struct placement sum = n == 1 && steps[0].axes == left ? to : whole;
+    int64_t first = e->instrs.n;
+    buffer = sum_convert(e, param, buffer, between, sum);
+    sum_over(e, first, left)->guarded = true;
+    return emit_convert(e, &e->m->params[param].shape, buffer, sum, to, -1);
+}
+
 static void reduce(struct emit *e, const struct whole_gradient *g) {
     const struct shape *s = &e->m->params[g->param].shape;
     e->param = g->param;
-    int part = grad_convert(e, g->param, g->whole, g->from, g->to);
+    int part = grad_convert(e, g->param, g->whole, g->from, g->to, g->data);
     struct instr *i = emit_instr(e, I_add);
     i->in.add.a = i->out.add.y = g->share;
     i->in.add.b = part;

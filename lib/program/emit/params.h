@@ -12,9 +12,10 @@ struct placement param_share(const struct emit *e, int param, struct placement p
  * gathered, once in each pass. */
 int param_get(struct emit *e, int op, int slot, struct placement want);
 /* A gradient of a parameter under another placement, in f32; its sum is taken in the type that the plan
- * has for it. An all-reduce alone is left in f32 here (pass_round.c). */
+ * has for it. An all-reduce alone is left in f32 here (pass_round.c). `data`: the axes along which samples
+ * are split; the sum over these is guarded, where the plan does not trust all of their ranks. */
 int grad_convert(struct emit *e, int param, int buffer, struct placement from,
-                 struct placement to);
+                 struct placement to, unsigned data);
 /* What an op adds its gradient of the parameter to, which comes out under `from`; grads_reduce, behind
  * the op, adds it to the share where that is not what is held. */
 int grad_get(struct emit *e, int param, struct placement want, struct placement from);

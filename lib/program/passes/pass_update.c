@@ -19,7 +19,8 @@ static int sum_gradients(struct emit *e, int param, struct placement want) {
     for (int64_t i = e->grad_of[param]; i >= 0 && i < e->grads.n; i++) {
         if (e->grads.p[i].param != param)
             continue;
-        int g = grad_convert(e, param, e->grads.p[i].buffer, e->grads.p[i].place, want);
+        int g = grad_convert(e, param, e->grads.p[i].buffer, e->grads.p[i].place, want,
+                             e->grads.p[i].data);
         total = total < 0 ? g : emit_add(e, total, g, emit_elements(e, s, want));
         if (!e->m->params[param].tied)
             break; /* used once: there is nothing further to look for */
@@ -226,8 +227,10 @@ static void update_instance(struct emit *e, enum update_step step, int64_t i,
 static void emit_norm(struct emit *e) {
     emit_end_segment(e, SEG_REDUCE);
     struct instr *norm = emit_instr(e, I_norm);
-    /* Doubles: squared norm, loss and metrics. */
-    norm->n.norm.elems = 2 * (2 + METRIC_COUNT);
+    /* Doubles: squared norm, loss and metrics; by rank, what is suspected of it. */
+    const int64_t told =
+        e->plan->aggregate == AGGREGATE_mean ? 0 : 2 + 2 * (int64_t)e->plan->devices;
+    norm->n.norm.elems = 2 * (2 + METRIC_COUNT + told);
     norm->axes = (1u << e->mesh->n_axes) - 1;
     emit_end_segment(e, SEG_NORM);
 }

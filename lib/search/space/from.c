@@ -92,6 +92,8 @@ static void take_numbers(struct reading *r) {
         lose(r, "dtype");
     if (r->plan->overlap && !space_may_overlap(r->sp))
         lose(r, "overlap");
+    if (r->plan->aggregate != AGGREGATE_mean)
+        lose(r, "aggregate");
 }
 
 /* ---- layouts --------------------------------------------------------------------------- */
@@ -230,7 +232,8 @@ bool space_admits(const struct space *sp, const struct plan *plan) {
     int64_t reduce = space_pinned(sp, PIN_reduce);
     bool micro = false, same = plan->batch == p->batch && plan->optimizer == p->optimizer &&
                                plan->dtype == p->dtype &&
-                               (reduce != PIN_FREE || plan->reduce == DTYPE_f32);
+                               (reduce != PIN_FREE || plan->reduce == DTYPE_f32) &&
+                               plan->aggregate == AGGREGATE_mean;
     for (int i = 0; i < p->n_micro; i++)
         micro |= p->micro[i] == plan->micro_batch;
     if (!same || !micro || !space_has_schedule(sp, plan->schedule) ||

@@ -157,6 +157,8 @@ struct plan *order_translate(const struct order *o, const struct plan *plan) {
     p->optimizer = plan->optimizer;
     p->dtype = plan->dtype;
     p->reduce = plan->reduce;
+    p->aggregate = plan->aggregate;
+    p->faulty = plan->faulty;
     p->overlap = plan->overlap;
     p->n_groups = plan->n_groups;
     p->devices = plan->devices;
