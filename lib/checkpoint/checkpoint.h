@@ -18,7 +18,7 @@
  *     struct checkpoint_share share = {rank, pieces, n, {.threads = 4}};
  *     checkpoint_write(dir, step, &share, &report, &err);               // every rank
  *     ... gather the reports' texts at rank 0; on an error anywhere stop here ...
- *     if (rank == 0) checkpoint_commit(dir, &info, reports, ranks, keep, &err);
+ *     if (rank == 0) checkpoint_commit(dir, &info, reports, ranks, false, keep, &err);
  *
  *     if (checkpoint_open(&ck, dir, &err) < 0 ||               // any rank, under any plan
  *         checkpoint_read(ck, CHECKPOINT_PARAM, "wte.weight", &box, out, &err) < 0) ...

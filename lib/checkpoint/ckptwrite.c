@@ -278,7 +278,8 @@ int checkpoint_commit(const char *dir, const struct checkpoint_info *info,
     struct ckpt_index ix = {0};
     char *temp = ckpt_dir_path(dir, CKPT_TEMP, info->step);
     int bad = collect(&ix, info->step, reports, n, err) < 0 ||
-              check_files(&ix, temp, apart, err) < 0 || write_index(&ix, info, temp, err) < 0 ||
+              check_files(&ix, temp, apart, err) < 0 ||
+              write_index(&ix, info, temp, err) < 0 ||
               publish(dir, info->step, temp, err) < 0;
     free(temp);
     ckpt_index_release(&ix);

@@ -168,11 +168,10 @@ static int finish(struct exec *x, const struct exec_folder *to,
                   : commit(x, to, about, report->text, err);
     rc = exec_agree(x->comm, rc, err);
     if (rc == 0 && bad == 0 && to->apart)
-        rc = exec_agree(x->comm,
-                        rank && to->first
-                            ? checkpoint_publish(to->dir, x->step, to->keep, err)
-                            : 0,
-                        err);
+        rc = exec_agree(
+            x->comm,
+            rank && to->first ? checkpoint_publish(to->dir, x->step, to->keep, err) : 0,
+            err);
     return rc == 0 && bad > 0 ? 1 : rc;
 }
 

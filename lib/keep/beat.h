@@ -59,10 +59,12 @@ struct beat {
     atomic_llong save_us;  /* and their time; */
     atomic_llong copies;   /* the same of those in memory */
     atomic_llong copy_us;
-    atomic_llong status;   /* 1 + exit status, once the rank ends by itself */
-    atomic_llong seen;     /* 'R', 'S', 'T', ... of proc(5), by whoever watches; 0 = no such process */
-    atomic_llong mirrored; /* of rank 0, by the supervisor: the last step in memory that is done with */
-    char message[256];   /* of its error, written before the status */
+    atomic_llong status; /* 1 + exit status, once the rank ends by itself */
+    atomic_llong
+        seen; /* 'R', 'S', 'T', ... of proc(5), by whoever watches; 0 = no such process */
+    atomic_llong
+        mirrored; /* of rank 0, by the supervisor: the last step in memory that is done with */
+    char message[256]; /* of its error, written before the status */
 };
 
 const char *beat_phase_name(enum beat_phase phase);

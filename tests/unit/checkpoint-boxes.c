@@ -111,7 +111,7 @@ static int save(const char *dir, int64_t step, struct pieces *ps, int ranks, int
         bad = checkpoint_write(dir, step, &share, &report, err);
         reports[r] = report.text;
     }
-    bad = bad || checkpoint_commit(dir, &info, reports, ranks, keep, err);
+    bad = bad || checkpoint_commit(dir, &info, reports, ranks, false, keep, err);
     for (int r = 0; r < ranks; r++)
         free(reports[r]);
     return bad ? -1 : 0;
@@ -210,8 +210,8 @@ static void test_info(void) {
     ok(info->batch == 8 && checkpoint_check_model(ck, "gpt:nano", 1, other, &err) < 0 &&
            strstr(err.msg, "the size of vocab is 9, and 8 in"),
        "%s", err.msg);
-    ok(checkpoint_check_model(ck, "mlp", 1, NULL, &err) < 0 && err.status == EXIT_INPUT, "%s",
-       err.msg);
+    ok(checkpoint_check_model(ck, "mlp", 1, NULL, &err) < 0 && err.status == EXIT_INPUT,
+       "%s", err.msg);
     float out[64];
     box = whole(2, (int64_t[]){4, 6});
     ok(checkpoint_read(ck, CHECKPOINT_PARAM, "absent", &box, out, &err) < 0, "%s", err.msg);

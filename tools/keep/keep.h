@@ -24,7 +24,8 @@ struct keep_options {
     double copy_every_s;
     int64_t attempts; /* without a finished step, that end it */
     int64_t size;     /* > 0: ask the supervisor of the folder for so many ranks */
-    int64_t peers; /* hosts that keep a copy of each host's checkpoints in memory; < 0 = not given */
+    int64_t
+        peers; /* hosts that keep a copy of each host's checkpoints in memory; < 0 = not given */
     bool report, disk_only, no_search, agent;
 };
 
@@ -62,15 +63,17 @@ struct keep {
     char *shm, *beats, *memory;  /* memory is NULL where checkpoints go to disk alone */
     ARR(struct host) hosts;      /* one without a name: this machine */
     ARR(struct plan_file) plans; /* the first is that of the command */
-    bool apart; /* every host has its own memory, and an agent */
+    bool apart;                  /* every host has its own memory, and an agent */
     struct orders orders;
-    struct parts parts;          /* what agents have listed */
-    struct beats *now;           /* of the attempt that runs; agents fill it */
-    int64_t mirroring, mirrored; /* the step that is on its way to peers; the last that got there */
-    int64_t gathered; /* the step that all hosts have whole, since the attempt began with it; 0 = none */
-    char token[36];              /* of agents for each other */
-    pid_t asker;                 /* asks a host that is out; 0 = none does */
-    int64_t asked;               /* which */
+    struct parts parts; /* what agents have listed */
+    struct beats *now;  /* of the attempt that runs; agents fill it */
+    int64_t mirroring,
+        mirrored; /* the step that is on its way to peers; the last that got there */
+    int64_t
+        gathered; /* the step that all hosts have whole, since the attempt began with it; 0 = none */
+    char token[36]; /* of agents for each other */
+    pid_t asker;    /* asks a host that is out; 0 = none does */
+    int64_t asked;  /* which */
     struct journal *journal;
     struct gpu_watch *gpus; /* of this host; NULL where none can be watched */
     int lock;

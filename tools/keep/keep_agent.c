@@ -131,8 +131,7 @@ static void watch_ranks(struct agent *a, int ranks, int first, int count) {
     beats_close(old);
     beats_close(a->beats);
     free(a->told_us);
-    a->beats =
-        ranks ? beats_create(a->beats_path, ranks, &err) : beats_open(a->beats_path);
+    a->beats = ranks ? beats_create(a->beats_path, ranks, &err) : beats_open(a->beats_path);
     if (a->beats && first + count > beats_ranks(a->beats))
         count = 0;
     a->first = first;

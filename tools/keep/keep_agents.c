@@ -63,8 +63,8 @@ static void end_order(struct keep *k, struct agent *a, enum order_kind kind,
     a->pending[kind]--;
     k->orders.pending[kind]--;
     if (failed)
-        snprintf(k->orders.failed[kind], sizeof k->orders.failed[kind], "host %.90s: %.280s",
-                 h->name, failed);
+        snprintf(k->orders.failed[kind], sizeof k->orders.failed[kind],
+                 "host %.90s: %.280s", h->name, failed);
 }
 
 /* The number of a job is its kind: an agent's orders of one kind are counted, not told apart. */
@@ -265,8 +265,7 @@ static int start(struct keep *k, struct host *h, struct err *err) {
     fcntl(in[1], F_SETFL, O_NONBLOCK);
     if (!h->agent)
         h->agent = mem_alloc(sizeof *h->agent);
-    *h->agent =
-        (struct agent){.pid = pid, .in = in[1], .out = out[0], .heard_s = now_s()};
+    *h->agent = (struct agent){.pid = pid, .in = in[1], .out = out[0], .heard_s = now_s()};
     agent_tell(h, "hello %s/host-%d %s", k->shm, (int)(h - k->hosts.p), k->token);
     return pid < 0 ? err_system(err, "fork: %s", strerror(errno)) : 0;
 }

@@ -122,12 +122,11 @@ static void tell_lack(const struct keep *k, const struct part *lacks, int64_t di
     snprintf(text, sizeof text, "step %lld in memory lacks %s, which no host has; %s",
              (long long)lacks->step, lacks->name, then);
     note("weft-keep: %s", text);
-    journal_add(k->journal,
-                &(struct event){.kind = EVENT_NOTE,
-                                .attempt = k->attempt,
-                                .step = lacks->step,
-                                .text = text},
-                NULL);
+    journal_add(
+        k->journal,
+        &(struct event){
+            .kind = EVENT_NOTE, .attempt = k->attempt, .step = lacks->step, .text = text},
+        NULL);
 }
 
 /* One round; true when there is nothing more to do. A file that is not what was written is gone behind it, so that

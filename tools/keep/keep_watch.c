@@ -47,10 +47,10 @@ struct watch {
     int signals; /* that came before this attempt, or were passed on */
     double copied_s, size_s;
     pid_t copier;
-    int64_t copying; /* a step that several hosts copy to disk; 0 = none */
-    int64_t farthest;  /* step of any rank, */
-    double stepped_s;  /* and since when */
-    const char *lost;  /* a host whose agent is; or NULL */
+    int64_t copying;  /* a step that several hosts copy to disk; 0 = none */
+    int64_t farthest; /* step of any rank, */
+    double stepped_s; /* and since when */
+    const char *lost; /* a host whose agent is; or NULL */
 };
 
 /* ---- what it prints ------------------------------------------------------------------------ */

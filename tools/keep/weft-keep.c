@@ -5,12 +5,12 @@
 #define _GNU_SOURCE /* realpath */
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/ckptdir.h"
-#include "keep_agent.h"
 #include "common/opt.h"
 #include "common/progress.h"
 #include "common/rng.h"
 #include "keep.h"
 #include "keep/copy.h"
+#include "keep_agent.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,8 @@
 enum { EXIT_STOPPED = 5, CRASHES = 2 };
 
 static struct keep k = {
-    .lock = -1, .o = {.hang_s = 10, .retry_s = 10, .copy_every_s = 60, .attempts = 5, .peers = -1}};
+    .lock = -1,
+    .o = {.hang_s = 10, .retry_s = 10, .copy_every_s = 60, .attempts = 5, .peers = -1}};
 
 static const struct opt options[] = {
     {'n', "ranks", OPT_INT, "N", "ranks at most (those of the plan)", &k.o.ranks},

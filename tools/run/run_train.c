@@ -307,7 +307,9 @@ static int account(struct loop *l, const struct exec_metrics *m, struct err *err
 static int save(struct loop *l, const char *dir, struct err *err) {
     const bool memory = dir == l->o->memory_here;
     const struct exec_folder to = {.dir = dir,
-                                   .keep = l->skips ? 0 : memory ? MEMORY_KEPT : l->o->keep,
+                                   .keep = l->skips ? 0
+                                           : memory ? MEMORY_KEPT
+                                                    : l->o->keep,
                                    .apart = memory && l->o->apart,
                                    .first = l->o->first_here};
     double start = now_s();
