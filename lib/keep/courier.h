@@ -38,8 +38,8 @@ int courier_put(const struct courier *c, const struct courier_peer *to, int64_t 
 int courier_get(const struct courier *c, const struct courier_peer *from, int64_t step,
                 const char *name, struct err *err);
 
-/* Bytes per second to a peer: so many are sent, which it throws away; and the time of the shortest message and its
- * answer, in s. Returns 0 or -1. */
+/* Bytes per second to a peer: so many are sent, which it throws away, a few times, of which the fastest counts; and the
+ * time of the shortest message and its answer, in s. Returns 0 or -1. */
 int courier_measure(const struct courier *c, const struct courier_peer *to, int64_t bytes,
                     double *bytes_per_s, double *round_s, struct err *err);
 

@@ -137,6 +137,23 @@ kill -TERM $pid
 wait $pid
 is "$?" 5 'damaged copies in memory are passed over'
 
+# ---- hosts are checked ---------------------------------------------------------------------------------
+# To the last nobody can connect; all answer to the remote shell.
+rm -f down.*
+odd=127.0.0.2:1,127.0.0.3:1,127.0.0.4:1,255.255.255.255:1
+"$bin/weft-keep" --check -H $odd >checked 2>err
+is "$? $(jq -c '[.format, (.hosts | length), (.links | length > 3)]' checked)" '1 ["weft-check/1",4,true]' 'four hosts are checked'
+jq -e '.hosts[3] | .state == "bad" and .host == "255.255.255.255" and (.why | test("no link of it is good"))' checked >/dev/null
+ok $? "one is bad: $(jq -r '.hosts[3].why' checked)"
+jq -e 'all(.hosts[]; .products_flops_per_s > 0 and .memory_bytes_per_s > 0 and .disk_bytes_per_s > 0) and
+    all(.hosts[:3][]; .why // "" | test("no link") | not)' checked >/dev/null
+ok $? 'all are measured, and no other is blamed for its links'
+"$bin/weft-keep" --check --text >out 2>err
+is "$? $(grep -c 'this machine .* good' out)" '0 1' "this machine alone: $(tail -n 1 out)"
+"$bin/weft-keep" --checks -H 127.0.0.2:1,127.0.0.3:1,255.255.255.255:1 --plans two.json -- "${run[@]}" -n 3 --save new three.json >out 2>said
+is "$? $(wc -l <out)" '0 3' 'a run begins without the bad one'
+says 'host 255.255.255.255 is left out: no link of it is good'
+
 "${run[@]}" -n "$(jq -s 'map(.step) | max' lines)" one.json >whole 2>err
 jq -es --slurpfile whole whole 'all(. as $m | $whole[$m.step - 1].loss / $m.loss - 1 | fabs < 1e-5)' lines >/dev/null
 ok $? "with the losses of one rank that nobody disturbed, in $(jq -s 'map(.step) | max' lines) steps"

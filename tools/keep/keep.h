@@ -26,7 +26,7 @@ struct keep_options {
     int64_t size;     /* > 0: ask the supervisor of the folder for so many ranks */
     int64_t
         peers; /* hosts that keep a copy of each host's checkpoints in memory; < 0 = not given */
-    bool report, disk_only, no_search, agent;
+    bool report, disk_only, no_search, agent, check, text, checks;
 };
 
 struct agent;
@@ -42,7 +42,7 @@ struct host {
 };
 
 /* What is ordered from agents, by what waits for it. */
-enum order_kind { ORDER_GATHER, ORDER_MIRROR, ORDER_COPY, ORDER_KINDS };
+enum order_kind { ORDER_GATHER, ORDER_MIRROR, ORDER_COPY, ORDER_CHECK, ORDER_KINDS };
 struct orders {
     int pending[ORDER_KINDS];
     char failed[ORDER_KINDS][400]; /* the last one that failed; "" = none did */
@@ -63,7 +63,8 @@ struct keep {
     char *shm, *beats, *memory;  /* memory is NULL where checkpoints go to disk alone */
     ARR(struct host) hosts;      /* one without a name: this machine */
     ARR(struct plan_file) plans; /* the first is that of the command */
-    bool apart;                  /* every host has its own memory, and an agent */
+    bool suspect; /* a host may be what the last attempt died of, or nothing is known yet */
+    bool apart;   /* every host has its own memory, and an agent */
     struct orders orders;
     struct parts parts; /* what agents have listed */
     struct beats *now;  /* of the attempt that runs; agents fill it */
@@ -165,6 +166,8 @@ void agent_order(struct keep *k, struct host *h, enum order_kind kind, const cha
                  ...);
 /* Waits until nothing of this kind is pending. Returns 0, or -1 with what failed. */
 int agents_settle(struct keep *k, enum order_kind kind, struct err *err);
+/* What it said of its last order; "" where that failed, for *failure. */
+const char *agent_answer(const struct host *h, const char **failure);
 bool agent_is_there(const struct host *h);
 int agent_port(const struct host *h);
 /* The newest step that the ranks of all hosts have in memory, 0 where they differ. */
@@ -176,6 +179,13 @@ void agents_end(struct keep *k);
 /* An agent that is gone is started again, once; a host whose agent is silent while no step is done is lost: its name, or
  * NULL. stepped_s: when the last step was done. */
 const char *agents_lost(struct keep *k, double stepped_s);
+
+/* ---- keep_check.c -------------------------------------------------------------------------- */
+
+/* weft-keep --check: measures all hosts and what is between them, and prints it. Returns the exit status, or -1. */
+int keep_check(struct keep *k, struct err *err);
+/* The same in a run: leaves out those that are bad. */
+void keep_check_hosts(struct keep *k);
 
 /* ---- keep_mirror.c ------------------------------------------------------------------------- */
 

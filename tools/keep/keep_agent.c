@@ -10,6 +10,7 @@
 #include "keep/beat.h"
 #include "keep/copy.h"
 #include "keep/courier.h"
+#include "keep/measure.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -28,7 +29,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TICK_MS = 10, ORDER = 8192, NUMBERS = offsetof(struct beat, message) / 8 };
+enum {
+    TICK_MS = 10,
+    ORDER = 8192,
+    NUMBERS = offsetof(struct beat, message) / 8,
+    LINK_BYTES = 16 << 20
+};
 #define STATE_S 0.2 /* at least so often a line comes */
 
 struct job {
@@ -259,7 +265,29 @@ static int keep_step(const struct agent *a, int64_t step, struct err *err) {
     return rc < 0 ? -1 : drop_others(a, step, err);
 }
 
-static int do_job(const struct agent *a, const char *order, struct err *err) {
+/* What could not be measured is told, too: it is an answer. */
+static int measure(const char *dir, char *text, size_t n) {
+    struct check_host h = {0};
+    measure_host(dir, &h);
+    int at = snprintf(text, n, "%016" PRIx64, h.result);
+    for (int s = 0; s < CHECK_SPEED_COUNT; s++)
+        at += snprintf(text + at, n - (size_t)at, " %.6g", h.speed[s]);
+    snprintf(text + at, n - (size_t)at, " %s", h.failed);
+    return 0;
+}
+
+static int measure_link(const struct agent *a, const struct courier_peer *to, char *text,
+                        size_t n, struct err *err) {
+    double bytes_per_s = 0, round_s = 0;
+    if (courier_measure(&a->courier, to, LINK_BYTES, &bytes_per_s, &round_s, err) < 0)
+        return -1;
+    snprintf(text, n, "%.6g %.6g", bytes_per_s, round_s);
+    return 0;
+}
+
+/* What it has to say goes to text, of n bytes. */
+static int do_job(const struct agent *a, const char *order, char *text, size_t n,
+                  struct err *err) {
     char verb[16] = "", peer[300] = "", what[100] = "";
     long long step = 0;
     int at = 0;
@@ -272,10 +300,14 @@ static int do_job(const struct agent *a, const char *order, struct err *err) {
     if (!strncmp(verb, "copy", 4))
         return copy_share(a->memory, step, order + at,
                           strcmp(verb, "copy") ? is_any : is_own, a, err);
+    if (!strcmp(verb, "measure"))
+        return measure(order + at, text, n);
     if (sscanf(order + at, "%299s %d %99s", peer, &p.port, what) != 3)
         return err_input(err, "what order is \"%.100s\"?", order);
     if (!strcmp(verb, "send"))
         return send_own(a, step, &p, err);
+    if (!strcmp(verb, "link"))
+        return measure_link(a, &p, text, n, err);
     return courier_get(&a->courier, &p, step, what, err);
 }
 
@@ -285,10 +317,11 @@ static pid_t fork_job(struct agent *a, int64_t number, const char *order) {
         return pid;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     struct err err = {0};
-    if (do_job(a, order, &err) < 0)
+    char text[500] = "";
+    if (do_job(a, order, text, sizeof text, &err) < 0)
         say("failed %lld %.500s", (long long)number, err.msg);
     else
-        say("done %lld", (long long)number);
+        say("done %lld %s", (long long)number, text);
     _exit(0);
 }
 

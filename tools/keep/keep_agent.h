@@ -16,6 +16,8 @@
  *     JOB keep STEP                   checks all sums of it, and removes the others; 0: all
  *     JOB copy STEP DIR               the files of the ranks here, to disk
  *     JOB copy-all STEP DIR           all files here
+ *     JOB measure 0 DIR               this host alone: "done JOB RESULT SPEEDS WHY"
+ *     JOB link 0 PEER PORT -          the link to a peer: "done JOB BYTES_PER_S ROUND_S"
  *     remove                          all that is in memory, and ends
  *
  * "ready" or "broken WHY" answer the first three.

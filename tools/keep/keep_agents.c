@@ -36,6 +36,8 @@ struct agent {
     int64_t whole;
     int pending[ORDER_KINDS];
     char broken[300]; /* why it does not work */
+    char answer[500]; /* of the last order that was done; "" = it failed */
+    char failure[300];
     char text[HEARD];
     size_t n_text;
 };
@@ -60,6 +62,7 @@ static void end_order(struct keep *k, struct agent *a, enum order_kind kind,
                       const struct host *h, const char *failed) {
     if (a->pending[kind] <= 0)
         return;
+    snprintf(a->failure, sizeof a->failure, "%s", failed ? failed : "");
     a->pending[kind]--;
     k->orders.pending[kind]--;
     if (failed)
@@ -122,6 +125,8 @@ static const char *behind(const char *line, const char *word) {
 static void take_job(struct keep *k, struct host *h, const char *p, bool failed) {
     char *text;
     const long kind = strtol(p, &text, 10);
+    text += *text == ' ';
+    snprintf(h->agent->answer, sizeof h->agent->answer, "%s", failed ? "" : text);
     if (kind >= 0 && kind < ORDER_KINDS)
         end_order(k, h->agent, (enum order_kind)kind, h, failed ? text : NULL);
 }
@@ -162,7 +167,8 @@ static void let_go(struct keep *k, struct host *h) {
     if (a->state == AGENT_GONE)
         return;
     a->state = AGENT_GONE;
-    close(a->in);
+    if (a->in >= 0)
+        close(a->in);
     close(a->out);
     kill(-a->pid, SIGKILL);
     waitpid(a->pid, NULL, 0);
@@ -270,6 +276,11 @@ static int start(struct keep *k, struct host *h, struct err *err) {
     return pid < 0 ? err_system(err, "fork: %s", strerror(errno)) : 0;
 }
 
+const char *agent_answer(const struct host *h, const char **failure) {
+    *failure = h->agent->failure;
+    return h->agent->answer;
+}
+
 bool agent_is_there(const struct host *h) {
     return !h->out && h->agent && h->agent->state == AGENT_THERE;
 }
@@ -326,6 +337,14 @@ int agents_start(struct keep *k, bool must, struct err *err) {
 }
 
 void agents_stop(struct keep *k) {
+    /* They clean up at the end of their input. */
+    for (int64_t i = 0; i < k->hosts.n; i++)
+        if (k->hosts.p[i].agent && k->hosts.p[i].agent->state != AGENT_GONE) {
+            close(k->hosts.p[i].agent->in);
+            k->hosts.p[i].agent->in = -1;
+        }
+    for (int i = 0, fd; i < 20 && agents_descriptors(k, &fd, 1); i++)
+        agents_hear(k, 50);
     for (int64_t i = 0; i < k->hosts.n; i++) {
         struct host *h = &k->hosts.p[i];
         if (h->agent)

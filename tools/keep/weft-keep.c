@@ -28,7 +28,8 @@ enum { EXIT_STOPPED = 5, CRASHES = 2 };
 
 static struct keep k = {
     .lock = -1,
-    .o = {.hang_s = 10, .retry_s = 10, .copy_every_s = 60, .attempts = 5, .peers = -1}};
+    .o = {.hang_s = 10, .retry_s = 10, .copy_every_s = 60, .attempts = 5, .peers = -1},
+    .suspect = true};
 
 static const struct opt options[] = {
     {'n', "ranks", OPT_INT, "N", "ranks at most (those of the plan)", &k.o.ranks},
@@ -50,6 +51,11 @@ static const struct opt options[] = {
     {0, "disk-only", OPT_FLAG, NULL, "no checkpoints in memory", &k.o.disk_only},
     {0, "size", OPT_INT, "N", "tell the supervisor of --folder to go on with N ranks",
      &k.o.size},
+    {0, "check", OPT_FLAG, NULL, "measure the hosts and the links between them, and stop",
+     &k.o.check},
+    {0, "checks", OPT_FLAG, NULL,
+     "the same before the run and behind failures; bad hosts are left out", &k.o.checks},
+    {0, "text", OPT_FLAG, NULL, "of --check: a table for people", &k.o.text},
     {0, "agent", OPT_FLAG, NULL, "watch the ranks of this host, for a supervisor",
      &k.o.agent},
     {0, "report", OPT_FLAG, NULL, "what the journal in --folder says, and stop",
@@ -215,6 +221,9 @@ static int record_end(const struct outcome *o, struct err *err) {
 static int start_attempt(const struct plan_file **plan, struct err *err) {
     if (k.apart && agents_start(&k, false, err) < 0)
         return -1;
+    if (k.apart && k.o.checks && k.suspect)
+        keep_check_hosts(&k);
+    k.suspect = false;
     char text[512], *hosts = keep_host_list(&k);
     if (!(*plan = keep_choose_plan(&k, keep_slots(&k), err))) {
         free(hosts);
@@ -307,7 +316,9 @@ static int keep_going(struct err *err) {
         if (o.verdict.cause == CAUSE_HOST || o.verdict.cause == CAUSE_LAUNCH) {
             keep_host_failed(&k, o.verdict.host);
             keep_probe_hosts(&k, false, NULL);
+            k.suspect = true;
         } else if (o.verdict.cause != CAUSE_LAUNCHER) {
+            k.suspect = true;
             note_crash(&o, &crash_step, &crashes);
         }
         back_off(idle);
@@ -368,9 +379,28 @@ static int ask_size(struct err *err) {
     return rc;
 }
 
-static int run(struct err *err) {
+/* The tools of the other hosts lie where ours does. */
+static int check(const char *self, struct err *err) {
+    char name[96], *words[] = {mem_strdup(self), NULL};
+    snprintf(name, sizeof name, "/dev/shm/weft-keep-%ld-check-%ld", (long)getuid(),
+             (long)getpid());
+    k.shm = mem_strdup(name);
+    if (k.n_command < 1) {
+        k.command = words;
+        k.n_command = 1;
+    }
+    keep_catch_signals();
+    int rc = keep_read_hosts(&k, err);
+    if (rc == 0 && k.hosts.p[0].name)
+        rc = agents_start(&k, true, err);
+    return rc < 0 ? -1 : keep_check(&k, err);
+}
+
+static int run(const char *self, struct err *err) {
     if (k.o.agent)
         return agent_run();
+    if (k.o.check)
+        return check(self, err);
     if (k.o.report && !k.o.folder)
         return opt_missing("-C DIR", err);
     if (k.o.report)
@@ -397,6 +427,7 @@ static int run(struct err *err) {
 
 int main(int argc, char **argv) {
     struct err err = {0};
+    const char *self = argv[0];
     int own = 0;
     while (own < argc && strcmp(argv[own], "--") != 0)
         own++;
@@ -405,7 +436,7 @@ int main(int argc, char **argv) {
     int n = opt_parse(&tool, own, argv, &err);
     if (n > 0)
         err_usage(&err, "expected -- before the command, got \"%.60s\"", argv[0]);
-    int status = n == 0 ? run(&err) : -1;
+    int status = n == 0 ? run(self, &err) : -1;
     agents_stop(&k);
     journal_close(k.journal);
     gpu_watch_destroy(k.gpus);
