@@ -18,7 +18,7 @@
  *     struct checkpoint_share share = {rank, pieces, n, {.threads = 4}};
  *     checkpoint_write(dir, step, &share, &report, &err);               // every rank
  *     ... gather the reports' texts at rank 0; on an error anywhere stop here ...
- *     if (rank == 0) checkpoint_commit(dir, &info, reports, ranks, keep, &err);
+ *     if (rank == 0) checkpoint_commit(dir, &info, reports, ranks, false, keep, &err);
  *
  *     if (checkpoint_open(&ck, dir, &err) < 0 ||               // any rank, under any plan
  *         checkpoint_read(ck, CHECKPOINT_PARAM, "wte.weight", &box, out, &err) < 0) ...
@@ -161,10 +161,15 @@ int checkpoint_abandon(const char *dir, int64_t step, struct err *err);
 /* Rank 0: checks that the pieces of all reports cover every tensor exactly once and that
  * the files are there, writes index.json, syncs and renames: from here on the checkpoint
  * exists. A checkpoint of the same step is replaced. Then keeps the last `keep`
- * checkpoints up to this step (0 = all) and removes those before them. Returns 0 or -1.
- * */
+ * checkpoints up to this step (0 = all) and removes those before them. `apart`: every host has
+ * a DIR of its own, so only files that are here are looked at. Returns 0 or -1. */
 int checkpoint_commit(const char *dir, const struct checkpoint_info *info,
-                      char *const *reports, int64_t n, int64_t keep, struct err *err);
+                      char *const *reports, int64_t n, bool apart, int64_t keep,
+                      struct err *err);
+
+/* One rank of each other host whose DIR is its own, behind that: gives the files here their place, without
+ * an index, and keeps as many. Returns 0 or -1. */
+int checkpoint_publish(const char *dir, int64_t step, int64_t keep, struct err *err);
 
 /* ---- reading ------------------------------------------------------------------------
  * Wrong content is EXIT_INPUT and names the file and the place. */
@@ -187,6 +192,16 @@ bool checkpoint_is(const char *path);
  * covered, and that the files can be read and have their sizes. Returns 0 or -1. */
 int checkpoint_open(struct checkpoint **ck, const char *path, struct err *err);
 void checkpoint_close(struct checkpoint *ck); /* NULL is fine */
+
+/* A file of a checkpoint, as its index says. */
+struct checkpoint_file {
+    char name[64]; /* no path */
+    int64_t bytes;
+    uint64_t hash; /* XXH64 */
+};
+
+/* The files that DIR/step-N/index.json lists, whether they are there or not; free() *out. Returns how many, or -1. */
+int64_t checkpoint_files(const char *path, struct checkpoint_file **out, struct err *err);
 
 /* Step, run, data, settings, model; borrowed from ck. */
 const struct checkpoint_info *checkpoint_info(const struct checkpoint *ck);

@@ -159,6 +159,20 @@ void checkpoint_close(struct checkpoint *ck) {
     free(ck);
 }
 
+int64_t checkpoint_files(const char *path, struct checkpoint_file **out, struct err *err) {
+    struct checkpoint ck = {.path = mem_strdup(path)};
+    int64_t n = read_index(&ck, err) < 0 ? -1 : ck.index.files.n;
+    *out = n > 0 ? mem_array((size_t)n, sizeof **out) : NULL;
+    for (int64_t i = 0; i < n; i++) {
+        const struct ckpt_file *f = &ck.index.files.p[i];
+        (*out)[i] = (struct checkpoint_file){.bytes = f->bytes, .hash = f->hash};
+        snprintf((*out)[i].name, sizeof(*out)[i].name, "%s", f->name);
+    }
+    ckpt_index_release(&ck.index);
+    free(ck.path);
+    return n;
+}
+
 const struct checkpoint_info *checkpoint_info(const struct checkpoint *ck) {
     return &ck->info;
 }

@@ -7,7 +7,7 @@
  *     exec_init(x, &err);                        // or exec_load(x, checkpoint, &err)
  *     while (exec_steps(x) < steps)
  *         exec_step(x, &metrics, &err);
- *     exec_save(x, "ckpt", &info, 3, &err);
+ *     exec_save(x, &(struct exec_folder){"ckpt", .keep = 3}, &info, &err);
  */
 #ifndef WEFT_EXEC_H
 #define WEFT_EXEC_H
@@ -126,12 +126,21 @@ int exec_validate(struct exec *x, int64_t batches,
                   int (*between)(void *ctx, struct err *err), void *ctx, double *loss,
                   struct err *err);
 
+/* Where a checkpoint goes. */
+struct exec_folder {
+    const char *dir;
+    int64_t keep; /* so many of the newest; 0 = all */
+    /* Every host has one of its own, and in it the files of its ranks; else all ranks see the same. */
+    bool apart;
+    bool first; /* apart: of this host's ranks, this one makes it */
+};
+
 /* Checkpoints (checkpoint/checkpoint.h); called by all ranks. Of `about` run, data and settings
- * count; the executor knows the rest. keep = 0 keeps all. Values that are not finite are never
+ * count; the executor knows the rest. Values that are not finite are never
  * saved: exec_save returns 1 where there are any, and has written nothing. exec_load takes one of this
  * model (checkpoint_check_model). */
-int exec_save(struct exec *x, const char *dir, const struct checkpoint_info *about,
-              int64_t keep, struct err *err);
+int exec_save(struct exec *x, const struct exec_folder *to,
+              const struct checkpoint_info *about, struct err *err);
 int exec_load(struct exec *x, const struct checkpoint *ck, struct err *err);
 
 /* Parameters out of files of another program, after exec_init; called by all ranks. */

@@ -97,8 +97,8 @@ static char *recv_report(struct exec *x, int rank, struct err *err) {
 }
 
 /* Rank 0: all reports, then the index that makes the checkpoint complete. */
-static int commit(struct exec *x, const char *dir, const struct checkpoint_info *about,
-                  char *own, int64_t keep, struct err *err) {
+static int commit(struct exec *x, const struct exec_folder *to,
+                  const struct checkpoint_info *about, char *own, struct err *err) {
     int n = comm_size(x->comm), rc = 0;
     char **reports = mem_array((size_t)n, sizeof *reports);
     reports[0] = own;
@@ -122,7 +122,7 @@ static int commit(struct exec *x, const char *dir, const struct checkpoint_info 
     char *file = model_file_text(m);
     info.doc = file;
     if (rc == 0)
-        rc = checkpoint_commit(dir, &info, reports, n, keep, err);
+        rc = checkpoint_commit(to->dir, &info, reports, n, to->apart, to->keep, err);
     free(file);
     for (int r = 1; r < n; r++)
         free(reports[r]);
@@ -147,40 +147,52 @@ static int fetch(void *ctx, void *to, const void *from, int64_t bytes, struct er
     return device_download(x->streams[STREAM_compute], to, from, bytes, err);
 }
 
+/* Is it this rank that makes the folder, for all ranks or for those of its host? */
+static bool makes(const struct exec *x, const struct exec_folder *to) {
+    return to->apart ? to->first : comm_rank(x->comm) == 0;
+}
+
 /* All values are looked at while they are written: to look before would read them twice, and fetch them
  * twice from a GPU. Returns 1, and nothing stays, where some rank's are not finite. */
-static int finish(struct exec *x, const char *dir, const struct checkpoint_info *about,
-                  const struct checkpoint_report *report, int64_t keep, struct err *err) {
+static int finish(struct exec *x, const struct exec_folder *to,
+                  const struct checkpoint_info *about,
+                  const struct checkpoint_report *report, struct err *err) {
     int rank = comm_rank(x->comm), rc = 0;
     double bad = !report->finite;
     if (comm_max_double(comm_world(x->comm), &bad, 1, err) < 0)
         return -1;
     if (bad > 0)
-        rc = rank ? 0 : checkpoint_abandon(dir, x->step, err);
+        rc = makes(x, to) ? checkpoint_abandon(to->dir, x->step, err) : 0;
     else
         rc = rank ? send_report(x, report->text, err)
-                  : commit(x, dir, about, report->text, keep, err);
+                  : commit(x, to, about, report->text, err);
     rc = exec_agree(x->comm, rc, err);
+    if (rc == 0 && bad == 0 && to->apart)
+        rc = exec_agree(
+            x->comm,
+            rank && to->first ? checkpoint_publish(to->dir, x->step, to->keep, err) : 0,
+            err);
     return rc == 0 && bad > 0 ? 1 : rc;
 }
 
 /* Every rank learns of a failure before the next step, so nobody waits for one that gave up. */
-static int save_share(struct exec *x, const char *dir, const struct checkpoint_info *about,
-                      const struct checkpoint_share *share, int64_t keep, struct err *err) {
-    int rank = comm_rank(x->comm);
-    if (exec_agree(x->comm, rank ? 0 : checkpoint_begin(dir, x->step, err), err) < 0)
+static int save_share(struct exec *x, const struct exec_folder *to,
+                      const struct checkpoint_info *about,
+                      const struct checkpoint_share *share, struct err *err) {
+    int began = makes(x, to) ? checkpoint_begin(to->dir, x->step, err) : 0;
+    if (exec_agree(x->comm, began, err) < 0)
         return -1;
     struct checkpoint_report report;
-    int rc = checkpoint_write(dir, x->step, share, &report, err);
+    int rc = checkpoint_write(to->dir, x->step, share, &report, err);
     rc = exec_agree(x->comm, rc, err);
     if (rc == 0)
-        rc = finish(x, dir, about, &report, keep, err);
+        rc = finish(x, to, about, &report, err);
     free(report.text);
     return rc;
 }
 
-int exec_save(struct exec *x, const char *dir, const struct checkpoint_info *about,
-              int64_t keep, struct err *err) {
+int exec_save(struct exec *x, const struct exec_folder *to,
+              const struct checkpoint_info *about, struct err *err) {
     struct checkpoint_piece *pieces;
     struct checkpoint_share share = {.rank = comm_rank(x->comm),
                                      .n = list_pieces(x, &pieces),
@@ -194,7 +206,7 @@ int exec_save(struct exec *x, const char *dir, const struct checkpoint_info *abo
     share.way.done = exec_progress(x, bytes);
     int rc = device_synchronize(x->streams[STREAM_compute], err);
     if (rc == 0)
-        rc = save_share(x, dir, about, &share, keep, err);
+        rc = save_share(x, to, about, &share, err);
     free(pieces);
     return rc;
 }

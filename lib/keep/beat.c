@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,6 +109,46 @@ struct beat *beats_at(struct beats *b, int rank) {
     return (struct beat *)(b->map + 1) + rank;
 }
 
+/* ---- processes ------------------------------------------------------------------------- */
+
+static char state_of(pid_t pid) {
+    char path[40], text[512], *p;
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return 0;
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[n] = '\0';
+    p = strrchr(text, ')'); /* behind the program's name, whatever that is */
+    return p && p[1] ? p[2] : 0;
+}
+
+void beat_look(struct beat *b) {
+    pid_t pid = (pid_t)atomic_load(&b->pid);
+    atomic_store(&b->seen, pid > 0 ? state_of(pid) : 0);
+}
+
+bool beat_is_dead(const struct beat *b) {
+    const long long c = atomic_load(&b->seen);
+    return atomic_load(&b->pid) > 0 && (c == 0 || c == 'Z' || c == 'X');
+}
+
+void beats_kill(struct beats *b, int first, int count) {
+    const double until = now_s() + 5;
+    for (int left = 1; b && left && now_s() < until; poll(NULL, 0, left ? 5 : 0)) {
+        left = 0;
+        for (int r = first; r < first + count && r < beats_ranks(b); r++) {
+            struct beat *one = beats_at(b, r);
+            beat_look(one);
+            if (atomic_load(&one->pid) <= 0 || beat_is_dead(one))
+                continue;
+            kill((pid_t)atomic_load(&one->pid), SIGKILL);
+            left++;
+        }
+    }
+}
+
 /* ---- a rank ---------------------------------------------------------------------------- */
 
 static int rank_of_job(void) {
@@ -121,13 +162,42 @@ static int rank_of_job(void) {
     return 0;
 }
 
+/* The number of the host that this rank is on, among "0:2,3:1"; -1 where that does not say. */
+static int host_of(const char *hosts, int rank, bool *first) {
+    long number, ranks, before = 0;
+    for (const char *p = hosts; p && sscanf(p, "%ld:%ld", &number, &ranks) == 2;
+         p = strchr(p, ','), p += p != NULL) {
+        *first = rank == before;
+        if (rank < (before += ranks))
+            return (int)number;
+    }
+    return -1;
+}
+
+char *beat_expand(const char *path, bool *first) {
+    const char *mark = strstr(path, "%h");
+    const int rank = rank_of_job();
+    *first = rank == 0;
+    int host = mark ? host_of(getenv(BEAT_HOSTS_VARIABLE), rank, first) : -1;
+    size_t n = strlen(path) + 24;
+    char *out = mem_alloc(n);
+    if (host < 0)
+        snprintf(out, n, "%s", path);
+    else
+        snprintf(out, n, "%.*s%d%s", (int)(mark - path), path, host, mark + 2);
+    return out;
+}
+
 struct beat *beat_join(void) {
-    const char *path = getenv(BEAT_VARIABLE);
+    const char *given = getenv(BEAT_VARIABLE);
     size_t bytes;
-    if (!path)
+    bool first;
+    if (!given)
         return NULL;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    char *path = beat_expand(given, &first);
     struct header *map = map_existing(path, &bytes);
+    free(path);
     int rank = rank_of_job();
     /* The supervisor may have died before the line above. */
     if (map && kill((pid_t)map->supervisor, 0) < 0 && errno == ESRCH)

@@ -1,7 +1,8 @@
 /* beat.h - what the ranks of a node tell the supervisor beside them: a file in shared memory.
  *
  * The supervisor makes the file, with one beat for each rank of the job, and names it in the environment
- * (BEAT_VARIABLE). A rank writes its own beat alone, a few words at the end of a step and where its phase
+ * (BEAT_VARIABLE). Where ranks are on several hosts each host has such a file, made by an agent beside the ranks,
+ * which tells the supervisor what it says. A rank writes its own beat alone, a few words at the end of a step and where its phase
  * changes; no message, no lock, no thread. Times are CLOCK_MONOTONIC, which all processes of a
  * host share. Whatever kills a rank, its last beat stays.
  *
@@ -16,9 +17,11 @@
 #include "common/err.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
-#define BEAT_VARIABLE "WEFT_BEATS"
+#define BEAT_VARIABLE       "WEFT_BEATS"
+#define BEAT_HOSTS_VARIABLE "WEFT_HOSTS"
 
 /* Where a rank is. Only in BEAT_STEP is a long silence a hang. */
 #define BEAT_PHASES(X)                                                                     \
@@ -59,7 +62,11 @@ struct beat {
     atomic_llong copies;  /* the same of those in memory */
     atomic_llong copy_us;
     atomic_llong status; /* 1 + exit status, once the rank ends by itself */
-    char message[256];   /* of its error, written before the status */
+    atomic_llong
+        seen; /* 'R', 'S', 'T', ... of proc(5), by whoever watches; 0 = no such process */
+    atomic_llong
+        mirrored; /* of rank 0, by the supervisor: the last step in memory that is done with */
+    char message[256]; /* of its error, written before the status */
 };
 
 const char *beat_phase_name(enum beat_phase phase);
@@ -76,6 +83,20 @@ struct beats *beats_open(const char *path);
 void beats_close(struct beats *b); /* NULL is fine; the file stays */
 int beats_ranks(const struct beats *b);
 struct beat *beats_at(struct beats *b, int rank);
+
+/* Asks the kernel what state a rank's process is in, and notes it; for a watcher on the same host. */
+void beat_look(struct beat *b);
+/* Was it seen dead? */
+bool beat_is_dead(const struct beat *b);
+/* Kills those of `count` ranks from `first` on that live on this host, and waits until they are gone, 5 s at most. NULL
+ * is fine. */
+void beats_kill(struct beats *b, int first, int count);
+
+/* ---- which host --------------------------------------------------------------------------- */
+
+/* The path with the number of this rank's host in place of "%h"; fresh. Hosts are in BEAT_HOSTS_VARIABLE in the
+ * order of ranks, as NUMBER:RANKS,NUMBER:RANKS. *first: is this the first rank of its host? */
+char *beat_expand(const char *path, bool *first);
 
 /* ---- a rank: all take NULL, and do nothing then ----------------------------------------------- */
 

@@ -69,7 +69,10 @@ static struct verdict judge_signal(const struct ending *e, int sig) {
 
 static struct verdict judge_host(const struct ending *e) {
     struct verdict v = verdict(CAUSE_HOST);
-    find_host(e->said, v.host, sizeof v.host);
+    if (e->lost)
+        snprintf(v.host, sizeof v.host, "%.120s", e->lost);
+    else
+        find_host(e->said, v.host, sizeof v.host);
     snprintf(v.line, sizeof v.line, "host %s was lost", *v.host ? v.host : "(unknown)");
     return v;
 }
@@ -97,6 +100,8 @@ static struct verdict judge_gpu(const struct ending *e) {
 
 struct verdict cause_judge(const struct ending *e) {
     const int code = WIFEXITED(e->wait) ? WEXITSTATUS(e->wait) : -1;
+    if (e->lost)
+        return judge_host(e);
     if (e->hung) {
         struct verdict v = verdict(CAUSE_HANG);
         snprintf(v.line, sizeof v.line, "no progress: %.400s",

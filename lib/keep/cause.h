@@ -50,6 +50,7 @@ struct ending {
     const char *said;    /* the end of standard error */
     int64_t oom_kills;   /* of this host's group of processes, since the start */
     const char *gpu;     /* what the driver said of this host's GPUs; NULL or "" */
+    const char *lost;    /* a host whose agent the supervisor has lost; or NULL */
     const char *stuck;   /* of a hang: which rank, and how; or "" */
 };
 

@@ -86,23 +86,76 @@ static int publish(const char *temp, const char *dir, int64_t step, struct err *
     return rc;
 }
 
-static int copy_pinned(const char *pinned, const char *to, int64_t step, int64_t keep,
-                       struct err *err) {
+static char *temp_of(const char *to) {
+    return ckpt_join(to, ".copy-step");
+}
+
+int copy_end(const char *to, int64_t step, int64_t keep, struct err *err) {
     struct checkpoint *ck;
-    char *temp = ckpt_join(to, ".copy-step");
+    char *temp = temp_of(to);
     /* Only what is whole: a folder that vanished while it was linked lacks files. */
-    int rc = checkpoint_open(&ck, pinned, err);
+    int rc = checkpoint_open(&ck, temp, err);
     if (rc == 0) {
         checkpoint_close(ck);
-        rc = each_file(pinned, temp, copy_file, err);
-    }
-    if (rc == 0)
         rc = publish(temp, to, step, err);
+    }
     if (rc < 0)
         ckpt_remove_dir(temp, NULL);
-    if (rc == 0)
-        rc = ckpt_keep_last(to, INT64_MAX, keep, err);
     free(temp);
+    return rc < 0 ? -1 : ckpt_keep_last(to, INT64_MAX, keep, err);
+}
+
+static int copy_pinned(const char *pinned, const char *to, int64_t step, int64_t keep,
+                       struct err *err) {
+    char *temp = temp_of(to);
+    int rc = each_file(pinned, temp, copy_file, err);
+    if (rc < 0)
+        ckpt_remove_dir(temp, NULL);
+    free(temp);
+    return rc < 0 ? -1 : copy_end(to, step, keep, err);
+}
+
+/* ---- of several hosts ---------------------------------------------------------------------- */
+
+int copy_begin(const char *to, struct err *err) {
+    char *temp = temp_of(to);
+    int rc = ckpt_remove_dir(temp, err);
+    if (rc == 0)
+        rc = ckpt_make_dirs(temp, err);
+    free(temp);
+    return rc;
+}
+
+static int copy_mine(const char *pinned, const char *temp,
+                     bool (*mine)(const void *ctx, const char *name), const void *ctx,
+                     struct err *err) {
+    DIR *d = opendir(pinned);
+    int rc = d ? 0 : failed(pinned, err);
+    for (struct dirent *e; rc == 0 && (e = readdir(d));) {
+        if (e->d_name[0] == '.' || !mine(ctx, e->d_name))
+            continue;
+        char *a = ckpt_join(pinned, e->d_name), *b = ckpt_join(temp, e->d_name);
+        rc = copy_file(a, b, err);
+        free(a);
+        free(b);
+    }
+    if (d)
+        closedir(d);
+    return rc;
+}
+
+int copy_share(const char *from, int64_t step, const char *to,
+               bool (*mine)(const void *ctx, const char *name), const void *ctx,
+               struct err *err) {
+    char *path = ckpt_dir_path(from, CKPT_WHOLE, step), *temp = temp_of(to);
+    char *pinned = ckpt_join(from, ".pinned");
+    int rc = each_file(path, pinned, link_file, err);
+    if (rc == 0)
+        rc = copy_mine(pinned, temp, mine, ctx, err);
+    ckpt_remove_dir(pinned, NULL);
+    free(path);
+    free(temp);
+    free(pinned);
     return rc;
 }
 

@@ -395,7 +395,7 @@ static int save_and_load(struct exec **x, struct err *err) {
     const struct data *data = (*x)->data;
     struct checkpoint *ck = NULL;
     char *path = NULL;
-    if (exec_save(*x, folder, &about, 1, err) != 0)
+    if (exec_save(*x, &(struct exec_folder){folder, .keep = 1}, &about, err) != 0)
         return -1;
     exec_destroy(*x);
     *x = exec_create(g, comm, data, &o, err);

@@ -118,7 +118,7 @@ static int run(const struct program *g, struct comm *comm, const struct data *da
             ((float *)(x->arena +
                        x->chunks->sp->buffers[x->chunks->sp->states[0].buffer].offset))[0] =
                 INFINITY;
-        rc = out->unsaved = exec_save(x, dir, &about, 0, err);
+        rc = out->unsaved = exec_save(x, &(struct exec_folder){.dir = dir}, &about, err);
     }
     exec_destroy(x);
     return rc < 0 ? -1 : 0;

@@ -111,7 +111,7 @@ static int save(const char *dir, int64_t step, struct pieces *ps, int ranks, int
         bad = checkpoint_write(dir, step, &share, &report, err);
         reports[r] = report.text;
     }
-    bad = bad || checkpoint_commit(dir, &info, reports, ranks, keep, err);
+    bad = bad || checkpoint_commit(dir, &info, reports, ranks, false, keep, err);
     for (int r = 0; r < ranks; r++)
         free(reports[r]);
     return bad ? -1 : 0;

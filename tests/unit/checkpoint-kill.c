@@ -81,7 +81,7 @@ static void write_step(int64_t step, int rank, int ranks) {
     for (int r = 0; r < ranks; r++)
         reports[r] = sh->report[r];
     struct checkpoint_info info = {.step = step, .sample = step, .model = "m"};
-    if (rank == 0 && checkpoint_commit(dir, &info, reports, ranks, KEEP, &err) < 0)
+    if (rank == 0 && checkpoint_commit(dir, &info, reports, ranks, false, KEEP, &err) < 0)
         _exit(1);
     if (rank == 0)
         atomic_store(&sh->committed, step);

@@ -8,6 +8,7 @@
 #include "keep/cause.h"
 #include "keep/gpuwatch.h"
 #include "keep/journal.h"
+#include "keep/parts.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,8 +24,12 @@ struct keep_options {
     double copy_every_s;
     int64_t attempts; /* without a finished step, that end it */
     int64_t size;     /* > 0: ask the supervisor of the folder for so many ranks */
-    bool report, disk_only, no_search;
+    int64_t
+        peers; /* hosts that keep a copy of each host's checkpoints in memory; < 0 = not given */
+    bool report, disk_only, no_search, agent, check, text, checks;
 };
+
+struct agent;
 
 struct host {
     char *name;
@@ -32,6 +37,15 @@ struct host {
     int failures;
     bool out;
     double ask_s, wait_s; /* of one that is out: when it is asked again; how long between */
+    struct agent *agent;  /* NULL where none is, or all ranks are on one machine */
+    int first, count;     /* its ranks in this attempt */
+};
+
+/* What is ordered from agents, by what waits for it. */
+enum order_kind { ORDER_GATHER, ORDER_MIRROR, ORDER_COPY, ORDER_CHECK, ORDER_KINDS };
+struct orders {
+    int pending[ORDER_KINDS];
+    char failed[ORDER_KINDS][400]; /* the last one that failed; "" = none did */
 };
 
 struct plan_file {
@@ -49,8 +63,18 @@ struct keep {
     char *shm, *beats, *memory;  /* memory is NULL where checkpoints go to disk alone */
     ARR(struct host) hosts;      /* one without a name: this machine */
     ARR(struct plan_file) plans; /* the first is that of the command */
-    pid_t asker;                 /* asks a host that is out; 0 = none does */
-    int64_t asked;               /* which */
+    bool suspect; /* a host may be what the last attempt died of, or nothing is known yet */
+    bool apart;   /* every host has its own memory, and an agent */
+    struct orders orders;
+    struct parts parts; /* what agents have listed */
+    struct beats *now;  /* of the attempt that runs; agents fill it */
+    int64_t mirroring,
+        mirrored; /* the step that is on its way to peers; the last that got there */
+    int64_t
+        gathered; /* the step that all hosts have whole, since the attempt began with it; 0 = none */
+    char token[36]; /* of agents for each other */
+    pid_t asker;    /* asks a host that is out; 0 = none does */
+    int64_t asked;  /* which */
     struct journal *journal;
     struct gpu_watch *gpus; /* of this host; NULL where none can be watched */
     int lock;
@@ -77,11 +101,18 @@ int keep_probe_hosts(struct keep *k, bool must, struct err *err);
 /* Asks hosts that are left out whether they answer again, one at a time and behind the watch's back; one that does
  * is in again. Returns whether one is. To be called often. */
 bool keep_hosts_back(struct keep *k);
+/* How a command is run on a host: the remote shell's words and its name, n bytes. */
+void keep_shell(const char *host, char *out, size_t n);
+void keep_leave_out(struct keep *k, struct host *h, const char *why);
+/* "weft-keep", of a tool beside weft-run; fresh. */
+char *keep_tool(const struct keep *k, const char *name);
 void keep_host_failed(struct keep *k, const char *name);
 int64_t keep_slots(const struct keep *k);
 /* "a:4,b:4" of those that are in, or NULL for this machine; fresh. */
 char *keep_host_list(const struct keep *k);
-/* The host that mpirun puts a rank on: each has as many as it takes, in turn. */
+/* Which ranks of so many mpirun puts on which host: each has as many as it takes, in turn. */
+void keep_assign(struct keep *k, int64_t ranks);
+/* The host that has this one. */
 const char *keep_host_of(const struct keep *k, int64_t rank);
 /* Are all of them this machine, so that its memory is that of all ranks? */
 bool keep_one_machine(const struct keep *k);
@@ -116,8 +147,58 @@ pid_t keep_start(struct keep *k, const struct plan_file *plan, int out[2], struc
  * be started. */
 int keep_watch(struct keep *k, const struct plan_file *plan, struct outcome *out,
                struct err *err);
-/* Kills all that is left of an attempt, and waits until it is gone. */
-void keep_kill_ranks(struct beats *b);
+
+/* ---- keep_agents.c ------------------------------------------------------------------------- */
+
+/* Starts agents where hosts that are in have none, and waits for them. Where one does not come the host is left out; or,
+ * `must`, that is an error. */
+int agents_start(struct keep *k, bool must, struct err *err);
+/* Lets them go: their ranks die, and what is in memory stays. */
+void agents_stop(struct keep *k);
+/* Reads what they say, waiting so long for the first word. */
+void agents_hear(struct keep *k, int milliseconds);
+/* Descriptors to poll for what they say; at most n. Returns how many. */
+int agents_descriptors(const struct keep *k, int *fds, int n);
+/* Tells one, or all, a line. */
+void agent_tell(struct host *h, const char *format, ...);
+/* Orders work of one; it counts in k->orders until it is done. */
+void agent_order(struct keep *k, struct host *h, enum order_kind kind, const char *format,
+                 ...);
+/* Waits until nothing of this kind is pending. Returns 0, or -1 with what failed. */
+int agents_settle(struct keep *k, enum order_kind kind, struct err *err);
+/* What it said of its last order; "" where that failed, for *failure. */
+const char *agent_answer(const struct host *h, const char **failure);
+bool agent_is_there(const struct host *h);
+int agent_port(const struct host *h);
+/* The newest step that the ranks of all hosts have in memory, 0 where they differ. */
+int64_t agents_whole(const struct keep *k);
+/* Gives hosts their ranks of the next attempt, and has its beats made. Returns 0 or -1. */
+int agents_begin(struct keep *k, int64_t ranks, struct beats *now, struct err *err);
+/* Has the ranks killed, and takes their last beats. */
+void agents_end(struct keep *k);
+/* An agent that is gone is started again, once; a host whose agent is silent while no step is done is lost: its name, or
+ * NULL. stepped_s: when the last step was done. */
+const char *agents_lost(struct keep *k, double stepped_s);
+
+/* ---- keep_check.c -------------------------------------------------------------------------- */
+
+/* weft-keep --check: measures all hosts and what is between them, and prints it. Returns the exit status, or -1. */
+int keep_check(struct keep *k, struct err *err);
+/* The same in a run: leaves out those that are bad. */
+void keep_check_hosts(struct keep *k);
+
+/* ---- keep_mirror.c ------------------------------------------------------------------------- */
+
+/* Has every host that will have ranks, by the plan for so many, all files of the newest step that is whole in the
+ * hosts' memories, if the disk has no newer one; says where that goes wrong. */
+void mirror_gather(struct keep *k);
+/* Sends what is new in memory to peers; to be called often. */
+void mirror_step(struct keep *k);
+/* The newest step in memory goes to disk, by all hosts: begins that, or goes on with it. Returns 1 when it has ended, 0
+ * while it has not, or there is nothing to do, -1 when it has failed. */
+int mirror_copy(struct keep *k, int64_t *copying, struct err *err);
+/* The step of the newest checkpoint on disk; 0 = none. */
+int64_t mirror_on_disk(const struct keep *k);
 
 /* ---- keep_memory.c ------------------------------------------------------------------------- */
 

@@ -72,6 +72,17 @@ char *keep_host_list(const struct keep *k) {
     return list;
 }
 
+void keep_assign(struct keep *k, int64_t ranks) {
+    int64_t first = 0;
+    for (int64_t i = 0; i < k->hosts.n; i++) {
+        struct host *h = &k->hosts.p[i];
+        const int64_t left = h->out ? 0 : ranks - first;
+        h->first = (int)first;
+        h->count = (int)(left < h->slots ? left : h->slots);
+        first += h->count;
+    }
+}
+
 const char *keep_host_of(const struct keep *k, int64_t rank) {
     for (int64_t i = 0; i < k->hosts.n; i++) {
         const struct host *h = &k->hosts.p[i];
@@ -84,7 +95,7 @@ const char *keep_host_of(const struct keep *k, int64_t rank) {
     return "an unknown host";
 }
 
-static void leave_out(struct keep *k, struct host *h, const char *why) {
+void keep_leave_out(struct keep *k, struct host *h, const char *why) {
     char text[256];
     h->out = true;
     h->wait_s = h->wait_s > 0 ? h->wait_s : k->o.retry_s;
@@ -100,16 +111,30 @@ void keep_host_failed(struct keep *k, const char *name) {
     for (int64_t i = 0; i < k->hosts.n; i++) {
         struct host *h = &k->hosts.p[i];
         if (h->name && !strcmp(h->name, name) && ++h->failures == MOST_FAILURES)
-            leave_out(k, h, "it failed twice");
+            keep_leave_out(k, h, "it failed twice");
     }
 }
 
-/* Open MPI's own way to reach a host. */
-static int ask_host(const struct keep *k, const char *host, char *out, size_t n) {
+char *keep_tool(const struct keep *k, const char *name) {
+    const char *run = k->command[0], *slash = strrchr(run, '/');
+    const int n = slash ? (int)(slash - run) + 1 : 0;
+    const size_t room = (size_t)n + strlen(name) + 1;
+    char *path = mem_alloc(room);
+    snprintf(path, room, "%.*s%s", n, run, name);
+    return path;
+}
+
+/* Open MPI's own way to reach one. */
+void keep_shell(const char *host, char *out, size_t n) {
     const char *agent = getenv("OMPI_MCA_plm_rsh_agent");
-    char command[1024];
-    snprintf(command, sizeof command, "%s %s %s --version </dev/null 2>&1",
-             agent ? agent : "ssh -o BatchMode=yes -o ConnectTimeout=5", host,
+    snprintf(out, n, "%s %s", agent ? agent : "ssh -o BatchMode=yes -o ConnectTimeout=5",
+             host);
+}
+
+static int ask_host(const struct keep *k, const char *host, char *out, size_t n) {
+    char shell[512], command[1024];
+    keep_shell(host, shell, sizeof shell);
+    snprintf(command, sizeof command, "%s %s --version </dev/null 2>&1", shell,
              k->command[0]);
     const char *argv[] = {"sh", "-c", command, NULL};
     return keep_ask(argv, ANSWER_S, out, n);
@@ -140,7 +165,7 @@ int keep_probe_hosts(struct keep *k, bool must, struct err *err) {
         if (must)
             return err_system(err, "host %s does not answer: %s", h->name,
                               *there ? there : "nothing within 10 s");
-        leave_out(k, h, other ? "it has another weft" : "it does not answer");
+        keep_leave_out(k, h, other ? "it has another weft" : "it does not answer");
     }
     return 0;
 }

@@ -67,15 +67,6 @@ static void add_member(struct words *w, const char *option, const json_t *plan,
     add(w, option, json_string_value(json_object_get(plan, key)));
 }
 
-/* "weft-search", beside weft-run. */
-static char *search_path(const struct keep *k) {
-    const char *run = k->command[0], *slash = strrchr(run, '/');
-    const int n = slash ? (int)(slash - run) + 1 : 0;
-    char *path = mem_alloc((size_t)n + sizeof "weft-search");
-    sprintf(path, "%.*sweft-search", n, run);
-    return path;
-}
-
 /* What the search is given and gives, in the journal's folder. */
 struct files {
     char *model, *cluster, *plan;
@@ -102,7 +93,7 @@ static int search(const struct keep *k, const struct files *f, const json_t *pla
                   int64_t ranks, struct err *err) {
     struct words w = {.n = 0};
     char n[24], batch[24], said[512];
-    char *tool = search_path(k);
+    char *tool = keep_tool(k, "weft-search");
     const bool inline_model = json_is_object(json_object_get(plan, "model"));
     snprintf(n, sizeof n, "%lld", (long long)ranks);
     snprintf(batch, sizeof batch, "%lld",

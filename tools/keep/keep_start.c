@@ -1,6 +1,7 @@
 /* The command of an attempt: mpirun, what the supervisor adds to weft-run, and the
  * plan. */
 #define _GNU_SOURCE /* pipe2 */
+#include "checkpoint/ckptdir.h"
 #include "keep.h"
 
 #include <errno.h>
@@ -60,6 +61,10 @@ static void add_launcher(struct words *w, const struct keep *k, int64_t ranks) {
     add(w, n);
     for (int i = 0; fixed[i]; i++)
         add(w, fixed[i]);
+    if (k->apart) {
+        add(w, "-x");
+        add(w, BEAT_HOSTS_VARIABLE);
+    }
     if (hosts) {
         add(w, "-H");
         add(w, hosts);
@@ -97,6 +102,24 @@ static struct words words_of(const struct keep *k, const struct plan_file *plan)
     return w;
 }
 
+/* What a rank needs to find its beat: where hosts have their own memory, also which is its own. */
+static void set_beats(const struct keep *k) {
+    if (!k->apart) {
+        setenv(BEAT_VARIABLE, k->beats, 1);
+        return;
+    }
+    char *list = mem_array((size_t)k->hosts.n + 1, 32), *p = list;
+    char *beats = ckpt_join(k->shm, "host-%h/beats");
+    for (int64_t i = 0; i < k->hosts.n; i++)
+        if (k->hosts.p[i].count)
+            p += sprintf(p, "%s%lld:%d", p == list ? "" : ",", (long long)i,
+                         k->hosts.p[i].count);
+    setenv(BEAT_HOSTS_VARIABLE, list, 1);
+    setenv(BEAT_VARIABLE, beats, 1);
+    free(beats);
+    free(list);
+}
+
 /* In the child: nothing of it outlives the supervisor. */
 static void become(const struct keep *k, char **argv, const int out[2], pid_t parent) {
     char folder[4200];
@@ -108,7 +131,7 @@ static void become(const struct keep *k, char **argv, const int out[2], pid_t pa
     dup2(null, STDIN_FILENO);
     dup2(out[0], STDOUT_FILENO);
     dup2(out[1], STDERR_FILENO);
-    setenv(BEAT_VARIABLE, k->beats, 1);
+    set_beats(k);
     snprintf(folder, sizeof folder, "%s/mpi", k->shm);
     setenv("OMPI_MCA_btl_vader_backing_directory", folder, 0);
     setenv("OMPI_MCA_orte_tmpdir_base", folder, 0);

@@ -21,6 +21,7 @@ enum {
     RECENT = 64, /* steps, for their median */
     TAIL = 8192, /* of what mpirun said */
     HANG_STEPS = 5,
+    DESCRIPTORS = 256,
 };
 #define SIZE_S 0.2  /* how often the journal is asked for another size */
 #define REAP_S 0.25 /* what mpirun gets to say how a rank died */
@@ -47,6 +48,10 @@ struct watch {
     int signals; /* that came before this attempt, or were passed on */
     double copied_s, size_s;
     pid_t copier;
+    int64_t copying;  /* a step that several hosts copy to disk; 0 = none */
+    int64_t farthest; /* step of any rank, */
+    double stepped_s; /* and since when */
+    const char *lost; /* a host whose agent is; or NULL */
 };
 
 /* ---- what it prints ------------------------------------------------------------------------ */
@@ -115,9 +120,14 @@ static bool read_output(struct watch *w, int which) {
 }
 
 static void wait_for_output(struct watch *w) {
-    struct pollfd p[2] = {{.fd = w->out[0], .events = POLLIN},
-                          {.fd = w->out[1], .events = POLLIN}};
-    if (poll(p, 2, TICK_MS) <= 0)
+    int fds[DESCRIPTORS] = {w->out[0], w->out[1]};
+    struct pollfd p[DESCRIPTORS];
+    const int n = 2 + agents_descriptors(w->k, fds + 2, DESCRIPTORS - 2);
+    for (int i = 0; i < n; i++)
+        p[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+    if (poll(p, (nfds_t)n, TICK_MS) <= 0)
+        return;
+    if (!p[0].revents && !p[1].revents) /* an agent's word */
         return;
     bool closed = true;
     for (int i = 0; i < 2; i++)
@@ -129,52 +139,31 @@ static void wait_for_output(struct watch *w) {
 
 /* ---- the ranks ----------------------------------------------------------------------------- */
 
-/* 'R', 'S', 'T', 'Z' of proc(5); 0 where there is no such process. */
-static char state_of(pid_t pid) {
-    char path[40], text[512], *p;
-    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return 0;
-    size_t n = fread(text, 1, sizeof text - 1, f);
-    fclose(f);
-    text[n] = '\0';
-    p = strrchr(text, ')'); /* behind the program's name, whatever that is */
-    return p && p[1] ? p[2] : 0;
-}
-
-static bool is_dead(pid_t pid) {
-    char c = state_of(pid);
-    return c == 0 || c == 'Z' || c == 'X';
-}
-
-void keep_kill_ranks(struct beats *b) {
-    const double until = now_s() + 5;
-    for (int left = 1; b && left && now_s() < until; poll(NULL, 0, left ? 5 : 0)) {
-        left = 0;
-        for (int r = 0; r < beats_ranks(b); r++) {
-            pid_t pid = (pid_t)atomic_load(&beats_at(b, r)->pid);
-            if (pid <= 0 || is_dead(pid))
-                continue;
-            kill(pid, SIGKILL);
-            left++;
-        }
-    }
-}
-
 static void kill_attempt(struct watch *w) {
     kill(-w->pid, SIGKILL);
-    keep_kill_ranks(w->beats);
+    if (!w->k->apart)
+        beats_kill(w->beats, 0, beats_ranks(w->beats));
 }
 
 static bool rank_died(const struct watch *w) {
     for (int r = 0; r < beats_ranks(w->beats); r++) {
         const struct beat *b = beats_at(w->beats, r);
-        pid_t pid = (pid_t)atomic_load(&b->pid);
-        if (pid > 0 && !atomic_load(&b->status) && is_dead(pid))
+        if (!atomic_load(&b->status) && beat_is_dead(b))
             return true;
     }
     return false;
+}
+
+static void look_at_ranks(struct watch *w) {
+    for (int r = 0; r < beats_ranks(w->beats); r++) {
+        struct beat *b = beats_at(w->beats, r);
+        if (!w->k->apart)
+            beat_look(b);
+        if (atomic_load(&b->step) > w->farthest) {
+            w->farthest = atomic_load(&b->step);
+            w->stepped_s = now_s();
+        }
+    }
 }
 
 static void note_steps(struct watch *w) {
@@ -214,7 +203,7 @@ static void find_stuck(struct watch *w) {
     int behind = 0, stopped = -1;
     for (int r = 0; r < beats_ranks(w->beats); r++) {
         const struct beat *b = beats_at(w->beats, r);
-        char c = state_of((pid_t)atomic_load(&b->pid));
+        const long long c = atomic_load(&b->seen);
         if (c == 'T' || c == 't')
             stopped = r;
         if (atomic_load(&b->at_us) < atomic_load(&beats_at(w->beats, behind)->at_us))
@@ -230,11 +219,9 @@ static void find_stuck(struct watch *w) {
 }
 
 static bool some_rank_is_stopped(const struct watch *w) {
-    for (int r = 0; r < beats_ranks(w->beats); r++) {
-        pid_t pid = (pid_t)atomic_load(&beats_at(w->beats, r)->pid);
-        if (pid > 0 && state_of(pid) == 'T')
+    for (int r = 0; r < beats_ranks(w->beats); r++)
+        if (atomic_load(&beats_at(w->beats, r)->seen) == 'T')
             return true;
-    }
     return false;
 }
 
@@ -358,6 +345,15 @@ static void heed_hosts(struct watch *w) {
         go_on_with(w);
 }
 
+static void note_not_copied(const struct watch *w) {
+    journal_add(w->k->journal,
+                &(struct event){.kind = EVENT_NOTE,
+                                .attempt = w->k->attempt,
+                                .step = w->last_step,
+                                .text = "a checkpoint was not copied to disk"},
+                NULL);
+}
+
 /* In the copier: what cannot be copied now may be so next time. */
 static void copy(const struct keep *k) {
     struct err why = {0};
@@ -367,6 +363,21 @@ static void copy(const struct keep *k) {
              "on",
              why.msg);
     _exit(failed);
+}
+
+/* By all hosts, each what it has. */
+static void copy_by_all(struct watch *w) {
+    struct err why = {0};
+    if (!w->copying && now_s() - w->copied_s < w->k->o.copy_every_s)
+        return;
+    const int rc = mirror_copy(w->k, &w->copying, &why);
+    if (rc)
+        w->copied_s = now_s();
+    if (rc >= 0)
+        return;
+    note("weft-keep: a checkpoint in memory was not copied to disk: %s; training goes on",
+         why.msg);
+    note_not_copied(w);
 }
 
 /* The copy to disk is another process, which nobody waits for: watching goes on. */
@@ -379,12 +390,7 @@ static void copy_if_due(struct watch *w) {
         w->copier = 0;
         w->copied_s = now_s();
         if (status)
-            journal_add(k->journal,
-                        &(struct event){.kind = EVENT_NOTE,
-                                        .attempt = k->attempt,
-                                        .step = w->last_step,
-                                        .text = "a checkpoint was not copied to disk"},
-                        NULL);
+            note_not_copied(w);
     }
     if (!k->memory || now_s() - w->copied_s < k->o.copy_every_s)
         return;
@@ -395,14 +401,29 @@ static void copy_if_due(struct watch *w) {
     }
 }
 
+/* A host whose agent is lost takes its ranks with it. */
+static void heed_agents(struct watch *w) {
+    if (!w->k->apart)
+        return;
+    agents_hear(w->k, 0);
+    mirror_step(w->k);
+    if (!w->lost && (w->lost = agents_lost(w->k, w->stepped_s)))
+        kill_attempt(w);
+}
+
 static void look(struct watch *w) {
+    heed_agents(w);
+    look_at_ranks(w);
     note_steps(w);
     note_slow(w);
     note_doubted(w);
     heed_signals(w);
     heed_size(w);
     heed_hosts(w);
-    copy_if_due(w);
+    if (w->k->apart)
+        copy_by_all(w);
+    else
+        copy_if_due(w);
     if (!w->dead_s && rank_died(w))
         w->dead_s = now_s();
     if (w->dead_s && now_s() - w->dead_s > REAP_S)
@@ -458,7 +479,10 @@ static void finish(struct watch *w, struct outcome *o) {
         ;
     while (read_output(w, 1))
         ;
-    keep_kill_ranks(w->beats);
+    if (w->k->apart)
+        agents_end(w->k);
+    else
+        beats_kill(w->beats, 0, beats_ranks(w->beats));
     if (w->copier > 0)
         waitpid(w->copier, NULL, 0);
     char gpu[256];
@@ -469,6 +493,7 @@ static void finish(struct watch *w, struct outcome *o) {
                        .said = w->tail,
                        .message = "",
                        .stuck = w->stuck,
+                       .lost = w->lost,
                        .oom_kills = keep_oom_kills() - w->oom_before};
     if (gpu_watch_poll(w->k->gpus, gpu, sizeof gpu))
         note("weft-keep: %s", gpu);
@@ -493,7 +518,8 @@ int keep_watch(struct keep *k, const struct plan_file *plan, struct outcome *out
     *out = (struct outcome){0};
     if (!(w.beats = beats_create(k->beats, (int)plan->ranks, err)))
         return -1;
-    if ((w.pid = keep_start(k, plan, w.out, err)) < 0) {
+    if ((k->apart && agents_begin(k, plan->ranks, w.beats, err) < 0) ||
+        (w.pid = keep_start(k, plan, w.out, err)) < 0) {
         beats_close(w.beats);
         return -1;
     }

@@ -10,6 +10,7 @@
 #include "common/rng.h"
 #include "keep.h"
 #include "keep/copy.h"
+#include "keep_agent.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +27,9 @@
 enum { EXIT_STOPPED = 5, CRASHES = 2 };
 
 static struct keep k = {
-    .lock = -1, .o = {.hang_s = 10, .retry_s = 10, .copy_every_s = 60, .attempts = 5}};
+    .lock = -1,
+    .o = {.hang_s = 10, .retry_s = 10, .copy_every_s = 60, .attempts = 5, .peers = -1},
+    .suspect = true};
 
 static const struct opt options[] = {
     {'n', "ranks", OPT_INT, "N", "ranks at most (those of the plan)", &k.o.ranks},
@@ -43,9 +46,18 @@ static const struct opt options[] = {
      &k.o.attempts},
     {0, "copy-every", OPT_TIME, "TIME", "from memory to disk (1m)", &k.o.copy_every_s},
     {0, "no-search", OPT_FLAG, NULL, "no plans but those that are given", &k.o.no_search},
+    {0, "peers", OPT_INT, "N",
+     "hosts with a copy of each host's memory (1, where there are several)", &k.o.peers},
     {0, "disk-only", OPT_FLAG, NULL, "no checkpoints in memory", &k.o.disk_only},
     {0, "size", OPT_INT, "N", "tell the supervisor of --folder to go on with N ranks",
      &k.o.size},
+    {0, "check", OPT_FLAG, NULL, "measure the hosts and the links between them, and stop",
+     &k.o.check},
+    {0, "checks", OPT_FLAG, NULL,
+     "the same before the run and behind failures; bad hosts are left out", &k.o.checks},
+    {0, "text", OPT_FLAG, NULL, "of --check: a table for people", &k.o.text},
+    {0, "agent", OPT_FLAG, NULL, "watch the ranks of this host, for a supervisor",
+     &k.o.agent},
     {0, "report", OPT_FLAG, NULL, "what the journal in --folder says, and stop",
      &k.o.report},
     {0}};
@@ -104,7 +116,7 @@ static void find_run(const char *dir, char run[20]) {
 static int check_run(struct err *err) {
     char run[20], was[20] = "";
     find_run(k.save, run);
-    if (!*run)
+    if (!*run && !k.apart)
         find_run(k.memory, run);
     int rc = *run ? journal_fact(k.journal, "run", run, was, sizeof was, err) : 0;
     if (rc <= 0)
@@ -124,7 +136,9 @@ static int make_memory(struct err *err) {
              hash_bytes(path, strlen(path), 0));
     k.shm = mem_strdup(name);
     k.beats = ckpt_join(name, "beats");
-    if (!k.o.disk_only && keep_one_machine(&k))
+    if (k.apart)
+        k.memory = ckpt_join(name, "host-%h/memory");
+    else if (!k.o.disk_only && keep_one_machine(&k))
         k.memory = ckpt_join(name, "memory");
     return ckpt_make_dirs(name, err);
 }
@@ -143,7 +157,8 @@ static int take_up(struct err *err) {
     struct beats *b = beats_open(k.beats);
     if (journal_last(k.journal, &k.attempt, &ended, err) < 0)
         return -1;
-    keep_kill_ranks(b);
+    if (b && !k.apart)
+        beats_kill(b, 0, beats_ranks(b));
     int64_t none;
     if (journal_size(k.journal, &k.size_row, &none, err) < 0)
         return -1;
@@ -171,10 +186,16 @@ static int prepare(struct err *err) {
     if (keep_read_hosts(&k, err) < 0 || keep_probe_hosts(&k, true, err) < 0 ||
         keep_read_plans(&k, err) < 0)
         return -1;
+    if (k.o.peers > 0 && !k.hosts.p[0].name)
+        return err_usage(err, "--peers: expected --hosts beside it");
+    k.apart = !k.o.disk_only && (k.o.peers > 0 || !keep_one_machine(&k));
+    if (k.o.peers < 0)
+        k.o.peers = 1;
     k.gpus = gpu_watch_create(NULL);
     k.wanted = k.o.ranks ? k.o.ranks : k.plans.p[0].ranks;
     if (ckpt_make_dirs(k.o.folder, err) < 0 || lock_folder(err) < 0 ||
-        make_memory(err) < 0 || open_journal(err) < 0 || check_run(err) < 0)
+        make_memory(err) < 0 || open_journal(err) < 0 || check_run(err) < 0 ||
+        (k.apart && agents_start(&k, true, err) < 0))
         return -1;
     return keep_choose_plan(&k, keep_slots(&k), err) ? take_up(err) : -1;
 }
@@ -198,6 +219,11 @@ static int record_end(const struct outcome *o, struct err *err) {
 }
 
 static int start_attempt(const struct plan_file **plan, struct err *err) {
+    if (k.apart && agents_start(&k, false, err) < 0)
+        return -1;
+    if (k.apart && k.o.checks && k.suspect)
+        keep_check_hosts(&k);
+    k.suspect = false;
     char text[512], *hosts = keep_host_list(&k);
     if (!(*plan = keep_choose_plan(&k, keep_slots(&k), err))) {
         free(hosts);
@@ -207,6 +233,9 @@ static int start_attempt(const struct plan_file **plan, struct err *err) {
     snprintf(text, sizeof text, "%lld ranks, %.200s on %.200s", (long long)(*plan)->ranks,
              (*plan)->path, hosts ? hosts : "this machine");
     free(hosts);
+    keep_assign(&k, (*plan)->ranks);
+    if (k.apart)
+        mirror_gather(&k);
     clear_mpi();
     return add_event(EVENT_START, 0, (double)(*plan)->ranks, text, err);
 }
@@ -272,7 +301,7 @@ static int keep_going(struct err *err) {
             return -1;
         k.died_s = now_s();
         k.died_step = o.step;
-        find_run(k.memory ? k.memory : k.save, was);
+        find_run(k.memory && !k.apart ? k.memory : k.save, was);
         if (*was)
             journal_fact(k.journal, "run", was, was, sizeof was, NULL);
         int status = judge(&o, &idle, err);
@@ -287,7 +316,9 @@ static int keep_going(struct err *err) {
         if (o.verdict.cause == CAUSE_HOST || o.verdict.cause == CAUSE_LAUNCH) {
             keep_host_failed(&k, o.verdict.host);
             keep_probe_hosts(&k, false, NULL);
+            k.suspect = true;
         } else if (o.verdict.cause != CAUSE_LAUNCHER) {
+            k.suspect = true;
             note_crash(&o, &crash_step, &crashes);
         }
         back_off(idle);
@@ -298,11 +329,33 @@ static int keep_going(struct err *err) {
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
+/* What several hosts have in memory goes to disk, if that is newer, and then from memory. Returns its step, 0 or
+ * -1. */
+static int64_t empty_hosts(struct err *err) {
+    int64_t step = 0;
+    int rc = 0;
+    if (agents_whole(&k) > k.mirrored)
+        k.mirrored = agents_whole(&k);
+    for (int64_t copying = 0; rc == 0; step = copying ? copying : step) {
+        rc = mirror_copy(&k, &copying, err);
+        if (!copying)
+            break;
+        agents_hear(&k, 50);
+    }
+    for (int64_t i = 0; rc >= 0 && i < k.hosts.n; i++)
+        agent_tell(&k.hosts.p[i], "remove");
+    for (int i = 0, fd; rc >= 0 && i < 50 && agents_descriptors(&k, &fd, 1); i++)
+        agents_hear(&k, 100);
+    return rc < 0 ? -1 : step;
+}
+
 /* Memory that nobody will read any more goes, once the disk has what is in it. */
 static int clean_up(struct err *err) {
     int64_t step = 0;
     double start = now_s();
-    if (k.memory && (step = copy_newest(k.memory, k.save, 2, err)) < 0)
+    if (k.apart && (step = empty_hosts(err)) < 0)
+        return err_hint(err, "the checkpoint is in %s of each host", k.memory);
+    if (k.memory && !k.apart && (step = copy_newest(k.memory, k.save, 2, err)) < 0)
         return err_hint(err, "the checkpoint is in %s", k.memory);
     if (step > 0) {
         add_event(EVENT_COPY, step, now_s() - start, NULL, NULL);
@@ -326,7 +379,28 @@ static int ask_size(struct err *err) {
     return rc;
 }
 
-static int run(struct err *err) {
+/* The tools of the other hosts lie where ours does. */
+static int check(const char *self, struct err *err) {
+    char name[96], *words[] = {mem_strdup(self), NULL};
+    snprintf(name, sizeof name, "/dev/shm/weft-keep-%ld-check-%ld", (long)getuid(),
+             (long)getpid());
+    k.shm = mem_strdup(name);
+    if (k.n_command < 1) {
+        k.command = words;
+        k.n_command = 1;
+    }
+    keep_catch_signals();
+    int rc = keep_read_hosts(&k, err);
+    if (rc == 0 && k.hosts.p[0].name)
+        rc = agents_start(&k, true, err);
+    return rc < 0 ? -1 : keep_check(&k, err);
+}
+
+static int run(const char *self, struct err *err) {
+    if (k.o.agent)
+        return agent_run();
+    if (k.o.check)
+        return check(self, err);
     if (k.o.report && !k.o.folder)
         return opt_missing("-C DIR", err);
     if (k.o.report)
@@ -344,13 +418,16 @@ static int run(struct err *err) {
     }
     int status = keep_going(err);
     struct err late = {0};
-    if (clean_up(&late) < 0 && !(err->status))
+    if (clean_up(&late) < 0 && err->status)
+        note("weft-keep: %s; %s", late.msg, late.hint);
+    else if (late.status)
         *err = late;
     return err->status ? -1 : status;
 }
 
 int main(int argc, char **argv) {
     struct err err = {0};
+    const char *self = argv[0];
     int own = 0;
     while (own < argc && strcmp(argv[own], "--") != 0)
         own++;
@@ -359,7 +436,8 @@ int main(int argc, char **argv) {
     int n = opt_parse(&tool, own, argv, &err);
     if (n > 0)
         err_usage(&err, "expected -- before the command, got \"%.60s\"", argv[0]);
-    int status = n == 0 ? run(&err) : -1;
+    int status = n == 0 ? run(self, &err) : -1;
+    agents_stop(&k);
     journal_close(k.journal);
     gpu_watch_destroy(k.gpus);
     return err.status ? err_report(&err, tool.name) : status;

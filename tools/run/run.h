@@ -17,9 +17,11 @@ struct run_options {
     int64_t valid_every, valid_batches;
     const char *save, *resume, *init;
     const char
-        *memory; /* NULL, or a folder in the host's memory for checkpoints between those */
-    int64_t memory_every;   /* these and save_every: < 0 = as is measured to be best */
-    double failure_every_s; /* mean time between failures, for that */
+        *memory; /* NULL, or a folder in the host's memory for checkpoints between those; */
+    const char *memory_here; /* the same, with the number of this host in it */
+    bool apart, first_here;  /* every host has its own; this is its first rank */
+    int64_t memory_every;    /* these and save_every: < 0 = as is measured to be best */
+    double failure_every_s;  /* mean time between failures, for that */
     const char *save_text, *memory_text; /* --save-every and --memory-every as given */
     bool auto_resume, other_data;
     bool eval; /* nothing is trained: the loss over the validation data alone */

@@ -147,11 +147,11 @@ int run_agree_inputs(struct comm *comm, const struct model *m, const struct data
                      const struct checkpoint *ck, const struct weight_file *init,
                      struct err *err) {
     json_t *facts = json_object();
-    char model[20], from[512] = "none", weights[20] = "none";
+    char model[20], from[64] = "none", weights[20] = "none";
     snprintf(model, sizeof model, "%016" PRIx64, m->hash);
     if (ck)
-        snprintf(from, sizeof from, "step %" PRId64 " of run %016" PRIx64 " in %.400s",
-                 checkpoint_info(ck)->step, checkpoint_info(ck)->run, checkpoint_path(ck));
+        snprintf(from, sizeof from, "step %" PRId64 " of run %016" PRIx64,
+                 checkpoint_info(ck)->step, checkpoint_info(ck)->run);
     if (init)
         snprintf(weights, sizeof weights, "%016" PRIx64, weight_file_hash(init));
     add_fact(facts, "the hash of the model", model);

@@ -91,7 +91,7 @@ static int check_validation(const struct run_options *o, struct run_inputs *in,
 /* What is written at the end must be writable at the beginning. */
 static int check_outputs(const struct run_options *o, const struct checkpoint_info *ck,
                          int lock[RUN_FOLDERS], struct err *err) {
-    const char *dir[RUN_FOLDERS] = {[RUN_DISK] = o->save, [RUN_MEMORY] = o->memory};
+    const char *dir[RUN_FOLDERS] = {[RUN_DISK] = o->save, [RUN_MEMORY] = o->memory_here};
     for (int f = 0; f < RUN_FOLDERS; f++)
         if (dir[f] && (lock[f] = checkpoint_prepare(dir[f], ck ? ck->run : 0,
                                                     ck ? ck->step : 0, err)) < 0)

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 static const char *folder_of(const struct run_options *o, int folder) {
-    return folder == RUN_DISK ? o->save : o->memory;
+    return folder == RUN_DISK ? o->save : o->memory_here;
 }
 
 /* Steps whose writer did not come to their index. */
@@ -72,14 +72,20 @@ static int pick(const struct run_options *o, struct run_search *s, char **path,
     return rc;
 }
 
-/* Rank 0's path on all ranks, or NULL; fresh. */
-static int tell_path(struct comm *comm, char **path, struct err *err) {
-    int64_t n = *path ? (int64_t)strlen(*path) + 1 : 0;
-    if (comm_broadcast(comm_world(comm), &n, sizeof n, 0, err) < 0)
+/* Rank 0's choice on all ranks: the same step in their own folder, which on another host may have another name. NULL
+ * where there is none; fresh. */
+static int tell_path(struct comm *comm, const struct run_options *o, int folder,
+                     char **path, struct err *err) {
+    char name[64] = "";
+    if (*path)
+        snprintf(name, sizeof name, "%s", strrchr(*path, '/') + 1);
+    int64_t where = folder;
+    if (comm_broadcast(comm_world(comm), &where, sizeof where, 0, err) < 0 ||
+        comm_broadcast(comm_world(comm), name, sizeof name, 0, err) < 0)
         return -1;
-    if (n && !*path)
-        *path = mem_alloc((size_t)n);
-    return n ? comm_broadcast(comm_world(comm), *path, n, 0, err) : 0;
+    if (*name && !*path)
+        *path = ckpt_join(folder_of(o, (int)where), name);
+    return 0;
 }
 
 static int open_newest(struct comm *comm, const struct run_options *o, struct run_search *s,
@@ -88,7 +94,7 @@ static int open_newest(struct comm *comm, const struct run_options *o, struct ru
     int rc = comm_rank(comm) == 0 ? pick(o, s, &path, err) : 0;
     *ck = NULL;
     if ((rc = exec_agree(comm, rc, err)) == 0)
-        rc = tell_path(comm, &path, err);
+        rc = tell_path(comm, o, s->folder, &path, err);
     if (rc == 0 && path)
         rc = exec_agree(comm, checkpoint_open(ck, path, err), err);
     free(path);

@@ -36,6 +36,7 @@ struct loop {
     bool stops;    /* at a step that is not finite */
     int64_t skips; /* steps in a row that were not finite */
     struct pace pace[RUN_FOLDERS];
+    int64_t in_memory; /* step of the last checkpoint there */
     bool due
         [RUN_FOLDERS]; /* a checkpoint behind this step: rank 0's word, then all ranks' */
     double step_s;     /* mean of the last steps */
@@ -256,13 +257,13 @@ static bool every(int64_t period, int64_t step) {
 }
 
 static struct pace *pace_of(struct loop *l, const char *dir) {
-    return &l->pace[dir == l->o->memory ? RUN_MEMORY : RUN_DISK];
+    return &l->pace[dir == l->o->memory_here ? RUN_MEMORY : RUN_DISK];
 }
 
 /* What a checkpoint took: the first one also touches memory that others find. */
 static void note_cost(struct loop *l, const char *dir, double seconds) {
     struct pace *p = pace_of(l, dir);
-    beat_saved(l->o->beat, dir == l->o->memory, seconds);
+    beat_saved(l->o->beat, dir == l->o->memory_here, seconds);
     p->cost_s = p->cost_s > 0 ? 0.7 * p->cost_s + 0.3 * seconds : seconds;
 }
 
@@ -295,6 +296,13 @@ static bool is_due(struct loop *l, int folder, int64_t period) {
     return true;
 }
 
+/* Where hosts keep each other's checkpoints in memory the next one waits until the last has got there: then one
+ * of the two that are kept is always whole. The step does not wait. */
+static bool has_peers(const struct loop *l) {
+    return !l->o->apart || !l->o->beat ||
+           atomic_load(&l->o->beat->mirrored) >= l->in_memory;
+}
+
 enum { MEMORY_KEPT = 2 }; /* the newest, and the one before while it is written */
 
 /* What became of the samples of the step that is done. */
@@ -313,10 +321,16 @@ static int account(struct loop *l, const struct exec_metrics *m, struct err *err
 
 /* Behind a skipped step nothing new is worth the place of an older checkpoint. */
 static int save(struct loop *l, const char *dir, struct err *err) {
-    int64_t keep = l->skips ? 0 : dir == l->o->memory ? MEMORY_KEPT : l->o->keep;
+    const bool memory = dir == l->o->memory_here;
+    const struct exec_folder to = {.dir = dir,
+                                   .keep = l->skips ? 0
+                                           : memory ? MEMORY_KEPT
+                                                    : l->o->keep,
+                                   .apart = memory && l->o->apart,
+                                   .first = l->o->first_here};
     double start = now_s();
     beat_enter(l->o->beat, BEAT_SAVE);
-    int rc = exec_save(l->x, dir, &l->in.about, keep, err);
+    int rc = exec_save(l->x, &to, &l->in.about, err);
     if (rc == 0)
         note_cost(l, dir, now_s() - start);
     if (rc == 0 && l->speaks)
@@ -367,21 +381,20 @@ static int save_or_warn(struct loop *l, const char *dir, int64_t *saved, struct 
         *err = why;
         return -1;
     }
-    if (l->speaks) {
+    if (l->speaks || (dir == l->o->memory_here && l->o->first_here))
         checkpoint_abandon(dir, exec_steps(l->x), NULL);
+    if (l->speaks)
         note("weft-run: step %lld: not saved: %s; training goes on",
              (long long)exec_steps(l->x), why.msg);
-    }
     return 0;
 }
 
 static int save_if_due(struct loop *l, int64_t *saved, struct err *err) {
     const struct run_options *o = l->o;
-    int64_t in_memory;
     if (l->due[RUN_DISK] && save_or_warn(l, o->save, saved, err) < 0)
         return -1;
     if (l->due[RUN_MEMORY] && *saved != exec_steps(l->x))
-        return save_or_warn(l, o->memory, &in_memory, err);
+        return save_or_warn(l, o->memory_here, &l->in_memory, err);
     return 0;
 }
 
@@ -433,7 +446,7 @@ static int step(struct loop *l, bool *stop, int64_t *saved, struct err *err) {
     if (l->speaks && l->o->save)
         l->due[RUN_DISK] = is_due(l, RUN_DISK, l->o->save_every);
     if (l->speaks && l->o->memory)
-        l->due[RUN_MEMORY] = is_due(l, RUN_MEMORY, l->o->memory_every);
+        l->due[RUN_MEMORY] = has_peers(l) && is_due(l, RUN_MEMORY, l->o->memory_every);
     if (any_interrupted(l, stop, err) < 0)
         return -1;
     *stop |= l->diverges || (m.skipped && l->stops && !scale_was_too_large(&m));

@@ -302,6 +302,10 @@ static int check_options(struct err *err) {
         return err_usage(err,
                          "--decay: expected cosine, linear, constant or wsd, got \"%.40s\"",
                          o.set.decay);
+    if (o.memory) {
+        o.memory_here = beat_expand(o.memory, &o.first_here);
+        o.apart = strstr(o.memory, "%h") != NULL;
+    }
     if (o.auto_resume && !o.save)
         return err_usage(err, "--auto-resume: expected --save DIR to resume from");
     if (o.memory && (!o.save || !strcmp(o.memory, o.save)))
