@@ -46,15 +46,24 @@ int cuda_columns_finish(struct cuda_call *c, int64_t chunks, int64_t n, float *f
     return 0;
 }
 
-CUDA_FUNCTION(bias_dw) {
-    const int64_t rows = n->elems / n->inner;
-    const int64_t chunks = cuda_workspace_chunks(rows, n->inner, 1);
-    if (n->elems == 0)
+static int sum_rows(struct cuda_call *c, int64_t rows, int64_t n, const void *dy,
+                    float *dp) {
+    const int64_t chunks = cuda_workspace_chunks(rows, n, 1);
+    if (rows * n == 0)
         return 0;
     CUDA_TYPED(c->args->dtype, T, {
-        const plain<T> f = {rows, n->inner, (const T *)in->dy};
-        if (launch_columns<T>(c, chunks, rows, n->inner, 1, aligned(in->dy), f) < 0)
+        const plain<T> f = {rows, n, (const T *)dy};
+        if (launch_columns<T>(c, chunks, rows, n, 1, aligned(dy), f) < 0)
             return -1;
     });
-    return cuda_columns_finish(c, chunks, n->inner, (float *)out->dp, NULL);
+    return cuda_columns_finish(c, chunks, n, dp, NULL);
+}
+
+CUDA_FUNCTION(bias_dw) {
+    return sum_rows(c, n->elems / n->inner, n->inner, in->dy, (float *)out->dp);
+}
+
+CUDA_FUNCTION(rows_dw) {
+    return sum_rows(c, n->outer, n->rows * n->inner, in->dy,
+                    (float *)out->dtable + c->args->first * n->inner);
 }

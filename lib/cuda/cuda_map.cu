@@ -272,16 +272,28 @@ CUDA_KERNEL void bias(int64_t n, int64_t inner, int64_t head, const T *x, const 
     });
 }
 
-CUDA_FUNCTION(bias) {
-    const bool vectors = aligned(in->x, in->p, out->y);
-    if (n->elems > 0)
+/* p begins at an element of its buffer. */
+static int launch_bias(struct cuda_call *c, int64_t elems, int64_t inner, const void *x,
+                       const void *p, int64_t begin, void *y) {
+    if (elems > 0)
         CUDA_TYPED(c->args->dtype, T, {
-            const bool rows = row_head<T>(n->inner, vectors) == 0;
-            CUDA_LAUNCH(bias<T>, blocks_of(n->elems, BLOCK * vector_of<T>::N), BLOCK, 0,
-                        c->stream, n->elems, n->inner, rows ? 0 : n->elems,
-                        (const T *)in->x, (const T *)in->p, (T *)out->y);
+            const T *from = (const T *)p + begin;
+            const bool rows = row_head<T>(inner, aligned(x, from, y)) == 0;
+            CUDA_LAUNCH(bias<T>, blocks_of(elems, BLOCK * vector_of<T>::N), BLOCK, 0,
+                        c->stream, elems, inner, rows ? 0 : elems, (const T *)x, from,
+                        (T *)y);
         });
     return 0;
+}
+
+CUDA_FUNCTION(bias) {
+    return launch_bias(c, n->elems, n->inner, in->x, in->p, 0, out->y);
+}
+
+CUDA_FUNCTION(rows) {
+    const int64_t inner = n->rows * n->inner;
+    return launch_bias(c, n->outer * inner, inner, in->x, in->table,
+                       c->args->first * n->inner, out->y);
 }
 
 /* ---- conversions -------------------------------------------------------------------------- */

@@ -60,6 +60,8 @@ int64_t cuda_workspace_instr(enum opcode code, const union instr_n *n, enum dtyp
     case I_linear_dw: return product_and_sums(&n->linear_dw);
     case I_bias_dw:
         return columns(n->bias_dw.elems / n->bias_dw.inner, n->bias_dw.inner, 1, 1);
+    case I_rows_dw:
+        return columns(n->rows_dw.outer, n->rows_dw.rows * n->rows_dw.inner, 1, 1);
     case I_embedding_dw:
         return 2 * cuda_workspace_sorted(n->embedding_dw.rows) * dtype_size(DTYPE_i32);
     case I_layernorm_bwd: return norm(n->layernorm_bwd.rows, n->layernorm_bwd.n, 2);

@@ -51,6 +51,34 @@ CPU_FUNCTION(bias_dw) {
     kernel_add_param_dw(n->elems / n->inner, n->inner, in->dy, out->dp);
 }
 
+CPU_FUNCTION(rows) {
+    kernel_add_param(n->outer, n->rows * n->inner, in->x,
+                     (const T *)in->table + a->first * n->inner, out->y);
+}
+
+CPU_FUNCTION(rows_dw) {
+    kernel_add_param_dw(n->outer, n->rows * n->inner, in->dy,
+                        (float *)out->dtable + a->first * n->inner);
+}
+
+CPU_FUNCTION(prepend) {
+    (void)a;
+    kernel_prepend(n->outer, n->rows, n->inner, n->front, in->x, in->table, out->y);
+}
+
+CPU_FUNCTION(prepend_bwd) {
+    (void)a;
+    kernel_prepend_bwd(n->outer, n->rows, n->inner, n->front, in->dy, out->dx, out->dtable);
+}
+
+CPU_FUNCTION(select) {
+    kernel_select(n->outer, n->rows, n->inner, a->first, in->x, out->y);
+}
+
+CPU_FUNCTION(select_dx) {
+    kernel_select_dx(n->outer, n->rows, n->inner, a->first, in->dy, out->dx);
+}
+
 CPU_FUNCTION(layernorm) {
     const struct kernel_layernorm t = {n->rows, n->n, n->n * n->parts, a->eps};
     kernel_layernorm(&t, in->moments, in->x, in->gamma, in->beta, out->y, out->stat);

@@ -80,6 +80,18 @@ void kernel_avgpool(int64_t batch, int64_t places, int64_t c, float scale, const
 void kernel_avgpool_dx(int64_t batch, int64_t places, int64_t c, float scale, const T *dy,
                        T *dx);
 
+/* Rows of `inner` numbers: the table's `front` ones, then those of x, in each of `outer` samples.
+ * Backward the other way round; dtable += . */
+void kernel_prepend(int64_t outer, int64_t rows, int64_t inner, int64_t front, const T *x,
+                    const T *table, T *y);
+void kernel_prepend_bwd(int64_t outer, int64_t rows, int64_t inner, int64_t front,
+                        const T *dy, T *dx, float *dtable);
+/* y[outer, inner] = x[outer, at, inner]; backward the other rows are zeros. */
+void kernel_select(int64_t outer, int64_t rows, int64_t inner, int64_t at, const T *x,
+                   T *y);
+void kernel_select_dx(int64_t outer, int64_t rows, int64_t inner, int64_t at, const T *dy,
+                      T *dx);
+
 /* Halos (struct kernel_halo). */
 void kernel_halo_pack(const struct kernel_halo *h, int64_t rows, const T *x, T *s);
 void kernel_halo_join(const struct kernel_halo *h, int64_t rows, int64_t window, const T *x,

@@ -39,6 +39,17 @@ ARGS(embedding) {
         exec_box(t->c, &t->m->params[t->ins->param].shape, t->ins->place).first[0];
 }
 
+/* The first row of the table that the rank's positions take. */
+ARGS(rows) {
+    const int positions = t->m->tensors[t->ins->tensor].shape.rank - 2;
+    t->r->args.first = (int64_t)attr_of(t, ATTR_start) +
+                       (int64_t)attr_of(t, ATTR_step) * local_box(t).first[positions];
+}
+
+ARGS(one_row) {
+    t->r->args.first = (int64_t)attr_of(t, ATTR_at);
+}
+
 ARGS(experts) {
     t->r->args.first = local_box(t).first[0];
 }
@@ -147,8 +158,8 @@ ARGS(attention) {
     a->first_head = b.first[2] % (n->group * n->kv_heads);
     a->distance = (int)attr[ATTR_distance];
     a->cap = (float)attr[ATTR_softcap];
-    a->scale =
-        attr[ATTR_scale] != 0 ? (float)attr[ATTR_scale] : 1.0f / sqrtf((float)n->dim);
+    const float fan = attr[ATTR_fan] != 0 ? (float)attr[ATTR_fan] : (float)n->dim;
+    a->scale = attr[ATTR_scale] != 0 ? (float)attr[ATTR_scale] : 1.0f / sqrtf(fan);
 }
 
 ARGS(scale) {
@@ -213,6 +224,10 @@ static fill_args *const table[OPCODE_COUNT] = {
     [I_matmul_dw] = matmul,
     [I_embedding] = embedding,
     [I_embedding_dw] = embedding,
+    [I_rows] = rows,
+    [I_rows_dw] = rows,
+    [I_select] = one_row,
+    [I_select_dx] = one_row,
     [I_attention] = attention,
     [I_attention_bwd] = attention,
     [I_attention_more] = attention,

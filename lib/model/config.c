@@ -1,6 +1,7 @@
 /* A config.json against the table that a family's model has of it. */
 #include "model/config.h"
 
+#include "model/config_layers.h"
 #include "model/config_rope.h"
 #include "model/weights.h"
 
@@ -31,6 +32,7 @@ static const char *const unread[] = {"architectures",
                                      "torch_dtype",
                                      "dtype",
                                      "use_cache",
+                                     "cache_implementation",
                                      "initializer_range",
                                      "initializer_factor",
                                      "_*",
@@ -95,8 +97,8 @@ static bool is_length(const char *key) {
     return matches(key, patterns);
 }
 
-/* Newer forms of keys in the older one: rope_parameters, layer_types of one kind, experts by the name
- * that the family's table has not. */
+/* Other forms of keys in the one that tables have: rope_parameters, layer_types, names of classes instead
+ * of their number, experts by the name that the family's table has not. */
 static json_t *in_older_form(const json_t *config, const json_t *section) {
     json_t *c = json_copy((json_t *)config), *v;
     if (json_object_get(json_object_get(section, "config"), "num_experts") &&
@@ -106,14 +108,10 @@ static json_t *in_older_form(const json_t *config, const json_t *section) {
         json_object_del(c, "num_local_experts");
     }
     config_rope_flatten(c, json_object_get(section, "config"));
-    json_t *layers = json_object_get(c, "layer_types");
-    bool alike = json_is_array(layers);
-    for (size_t i = 0; i < json_array_size(layers); i++) {
-        const char *type = json_string_value(json_array_get(layers, i));
-        alike &= type && !strcmp(type, "full_attention");
-    }
-    if (alike)
-        json_object_del(c, "layer_types");
+    config_layers_flatten(c, json_object_get(section, "config"));
+    if (json_is_object(v = json_object_get(c, "id2label")) &&
+        json_object_get(json_object_get(section, "config"), "num_labels"))
+        json_object_set_new(c, "num_labels", json_integer((json_int_t)json_object_size(v)));
     /* T5's result is scaled where its embedding is tied, which newer configs say apart. */
     if (json_is_boolean(v = json_object_get(c, "scale_decoder_outputs"))) {
         json_object_set(c, "tie_word_embeddings", v);
@@ -183,34 +181,60 @@ static bool reads(const json_t *doc, const char *type) {
     return found;
 }
 
-/* The first shipped model of this model_type; new reference. */
-static json_t *find_family(const char *type, struct err *err) {
-    char names[1024] = "", types[512] = "", file[128], path[PATH_MAX], *save = NULL;
-    share_list("models", names, sizeof names);
-    for (char *n = strtok_r(names, " ", &save); n; n = strtok_r(NULL, " ", &save)) {
-        snprintf(file, sizeof file, "%s.json", n);
-        if (share_path("models", file, path, sizeof path, err) < 0)
-            return NULL;
-        json_t *doc = json_read(path, err);
-        if (!doc || reads(doc, type))
-            return doc;
-        const char *own = json_string_value(json_object_get(
-            json_object_get(json_object_get(doc, "weights"), "config"), "model_type"));
-        if (own && !strstr(types, own))
-            err_list(types, sizeof types, own);
-        json_decref(doc);
-    }
-    err_input(err, "model_type: \"%.64s\" is no family that is known (there are:%s)", type,
-              types);
-    return NULL;
-}
-
 /* What the config says of a key, or transformers where it does not; NULL: neither. */
 static const json_t *said(const json_t *section, const json_t *config, const char *key) {
     const json_t *v = json_object_get(config, key);
     if (!v || json_is_null(v))
         v = json_object_get(json_object_get(section, "absent"), key);
     return v;
+}
+
+/* A value of a table that stands for itself, rather than for a size or a rate. */
+static bool is_literal(const json_t *table) {
+    const char *text = json_string_value(table);
+    return !text || !*text || !strchr("=?~", *text);
+}
+
+/* Is all that a family's models have in common so in the config? */
+static bool fits(const json_t *doc, const json_t *config) {
+    const json_t *section = json_object_get(doc, "weights"), *v;
+    const char *key;
+    json_t *table;
+    json_object_foreach(json_object_get(section, "config"), key, table) {
+        if (is_literal(table) && !is_unread(key, section) &&
+            (v = said(section, config, key)) && !same(table, v) && !is_dropout(key))
+            return false;
+    }
+    return true;
+}
+
+/* The shipped model of this model_type that the config fits, or the first one; new reference. */
+static json_t *find_family(const char *type, const json_t *config, struct err *err) {
+    char names[1024] = "", types[512] = "", file[128], path[PATH_MAX], *save = NULL;
+    json_t *first = NULL;
+    share_list("models", names, sizeof names);
+    for (char *n = strtok_r(names, " ", &save); n; n = strtok_r(NULL, " ", &save)) {
+        snprintf(file, sizeof file, "%s.json", n);
+        if (share_path("models", file, path, sizeof path, err) < 0)
+            return NULL;
+        json_t *doc = json_read(path, err);
+        if (doc && reads(doc, type) && !fits(doc, config) && !first)
+            first = json_incref(doc);
+        else if (!doc || (reads(doc, type) && fits(doc, config))) {
+            json_decref(first);
+            return doc;
+        }
+        const char *own = json_string_value(json_object_get(
+            json_object_get(json_object_get(doc, "weights"), "config"), "model_type"));
+        if (own && !strstr(types, own))
+            err_list(types, sizeof types, own);
+        json_decref(doc);
+    }
+    if (first)
+        return first;
+    err_input(err, "model_type: \"%.64s\" is no family that is known (there are:%s)", type,
+              types);
+    return NULL;
 }
 
 /* Puts a value where the family has a size or a rate of this name; twice only if both are one. */
@@ -242,7 +266,7 @@ static int read_key(json_t *doc, json_t *done, const json_t *section, const json
     json_t *sizes = json_object_get(doc, "sizes"), *rates = json_object_get(doc, "rates");
     if (is_unread(key, section))
         return 0;
-    if (!text || !*text || !strchr("=?~", *text))
+    if (is_literal(table))
         return !v || same(table, v) || is_dropout(key)
                    ? 0
                    : differs(key, table, v, "the family", err);
@@ -281,7 +305,7 @@ static int read_table(json_t *doc, const json_t *config, struct err *err) {
 
 json_t *config_to_model(const json_t *config, struct err *err) {
     const char *type = json_string_value(json_object_get(config, "model_type"));
-    json_t *doc = find_family(type, err);
+    json_t *doc = find_family(type, config, err);
     if (!doc)
         return NULL;
     json_t *older = in_older_form(config, json_object_get(doc, "weights"));

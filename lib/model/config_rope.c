@@ -10,14 +10,29 @@ static double number(const json_t *rope, const char *key, double absent) {
     return json_is_number(v) ? json_number_value(v) : absent;
 }
 
+static const char *type_of(const json_t *rope) {
+    const char *type = json_string_value(json_object_get(rope, "rope_type"));
+    if (!type)
+        type = json_string_value(json_object_get(rope, "type"));
+    return type ? type : "default";
+}
+
 /* The older form of "rope_parameters": its base and its share are keys of the config, for which some
- * families have names of their own. */
+ * families have names of their own. Where layers with a window have their own, that is a base alone. */
 static void in_older_form(json_t *config, const json_t *table) {
     static const char *const moved[] = {"rope_theta", "partial_rotary_factor"};
     static const char *const own[] = {"rotary_emb_base", "rotary_pct"};
     json_t *rope = json_object_get(config, "rope_parameters"), *v;
     if (!json_is_object(rope))
         return;
+    const json_t *local = json_object_get(rope, "sliding_attention");
+    if (local) {
+        if (strcmp(type_of(local), "default") || !json_object_get(rope, "full_attention"))
+            return;
+        json_object_set(config, "rope_local_base_freq",
+                        json_object_get(local, "rope_theta"));
+        rope = json_object_get(rope, "full_attention");
+    }
     rope = json_copy(rope);
     for (int i = 0; i < 2; i++) {
         if ((v = json_object_get(rope, moved[i])))
@@ -26,13 +41,6 @@ static void in_older_form(json_t *config, const json_t *table) {
     }
     json_object_set_new(config, "rope_scaling", rope);
     json_object_del(config, "rope_parameters");
-}
-
-static const char *type_of(const json_t *rope) {
-    const char *type = json_string_value(json_object_get(rope, "rope_type"));
-    if (!type)
-        type = json_string_value(json_object_get(rope, "type"));
-    return type ? type : "default";
 }
 
 /* Are the members of an object among these? */

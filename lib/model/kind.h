@@ -71,7 +71,7 @@ bool role_splits(enum role role);
     X(scale, ATTR_REAL, 0, 1e6)       /* attention: of the scores; 0: 1 / root of d */     \
     X(distance, ATTR_INT, 1, 1025)    /* attention: beyond it all positions are alike */   \
     X(base, ATTR_REAL, 1, 1e12)       /* rotary: of the wavelengths */                     \
-    X(fan, ATTR_INT, 1, 1L << 53)     /* scale: x is divided by its root */                \
+    X(fan, ATTR_INT, 0, 1L << 53)     /* scale, attention: x, scores are over its root */  \
     X(share, ATTR_REAL, 0, 1.0000001) /* rotary: of the dims of a head, which turn */      \
     X(factor, ATTR_REAL, 1e-6, 1e6)   /* rotary: so much slower, for longer sequences */   \
     X(original, ATTR_REAL, 0, 1e12)   /* rotary: positions before; 0: all pairs slower */  \
@@ -83,7 +83,10 @@ bool role_splits(enum role role);
     X(root, ATTR_INT, 1, 1L << 53)      /* scale: x is multiplied by its root */           \
     X(cap, ATTR_REAL, 0, 1e30)          /* soft cap: what no number reaches; 0: none */    \
     X(window, ATTR_INT, 0, 0x1p40)      /* attention: keys seen, the last ones; 0: all */  \
-    X(softcap, ATTR_REAL, 0, 1e30)      /* attention: what no score reaches; 0: none */
+    X(softcap, ATTR_REAL, 0, 1e30)      /* attention: what no score reaches; 0: none */    \
+    X(start, ATTR_INT, 0, 0x1p40)       /* rows: of the table, the first position's */     \
+    X(step, ATTR_INT, 0, 2)             /* rows: to the next position's; 0: one for all */ \
+    X(at, ATTR_INT, 0, 0x1p40)          /* select: the position */
 enum attr {
 #define X(id, type, least, below) ATTR_##id,
     KIND_ATTRS(X)
@@ -113,6 +116,11 @@ enum kind_flag {
 #define KINDS(X)                                                                           \
     X(embedding, "embedding", "ids:int[B..]", "weight[v w]", "y[B.. w]", "", "", 0)        \
     X(bias, "bias", "x[B.. P..]", "weight[P..]", "y[B.. P..]", "", "", 0)                  \
+    X(rows, "rows", "x[B.. s h]", "weight[n h]", "y[B.. s h]", "n whole",                  \
+      "start=0 step=1", 0)                                                                 \
+    X(prepend, "prepend", "x[B.. s h]", "weight[r h]", "y[B.. t h]",                       \
+      "s whole r whole t whole", "", 0)                                                    \
+    X(select, "select", "x[B.. s h]", "", "y[B.. h]", "s whole", "at=0", KIND_CHEAP)       \
     X(einsum, "einsum", "x[X..] z[Z..]?", "weight[W..]? +bias[V..]=zeros?", "y[Y..]", "",  \
       "", KIND_BLEND)                                                                      \
     X(layernorm, "layernorm", "x[B.. h]", "weight[h]=ones bias[h]=zeros", "y[B.. h]",      \
@@ -121,9 +129,9 @@ enum kind_flag {
       "eps=1e-5 offset=0", KIND_CHEAP)                                                     \
     X(attention, "attention", "q[b s h d] k[b t h/ d] v[b t h/ d] lengths:int[b]?",        \
       "positions[n h]?", "y[b s h d]", "t gathered d whole n whole",                       \
-      "causal=0 scale=0 distance=128 window=0 softcap=0", KIND_BULKY)                      \
+      "causal=0 scale=0 fan=0 distance=128 window=0 softcap=0", KIND_BULKY)                \
     X(attention_packed, "attention", "qkv[b s 3 h d]", "positions[n h]?", "y[b s h d]",    \
-      "s whole d whole n whole", "causal=0 scale=0 distance=128 window=0 softcap=0",       \
+      "s whole d whole n whole", "causal=0 scale=0 fan=0 distance=128 window=0 softcap=0", \
       KIND_BULKY)                                                                          \
     X(rotary, "rotary", "x[b s h d%2]", "", "y[b s h d]", "d whole",                       \
       "base=10000 share=1 factor=1 original=0 low=1 high=4 by_pair=0 gain=1", KIND_CHEAP)  \

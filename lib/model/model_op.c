@@ -321,7 +321,9 @@ static bool does_nothing(const struct model_op *op) {
 }
 
 /* A window ends with the query's own key; what a cap lets through is the score alone. */
-static int check_attention(const struct model_op *op, struct err *err) {
+static int check_numbers(const struct model_op *op, struct err *err) {
+    if (op->kind == OP_scale && op->attr[ATTR_fan] == 0)
+        return err_input(err, "fan: expected at least 1, got 0");
     if (op->kind != OP_attention && op->kind != OP_attention_packed)
         return 0;
     if (op->attr[ATTR_window] != 0 && op->attr[ATTR_causal] == 0)
@@ -329,6 +331,43 @@ static int check_attention(const struct model_op *op, struct err *err) {
     if (op->attr[ATTR_softcap] != 0 && op->param[0] >= 0)
         return err_input(err, "softcap: attention with positions has none");
     return 0;
+}
+
+/* Dim k of a slot, counted from its end. */
+static const struct model_dim *dim_behind(const struct reader *r, const struct shape *s,
+                                          int k) {
+    return &r->dim_list.p[s->dim[s->rank - k]];
+}
+
+/* Rows, and positions, that an op names by number are there; what is put in front makes longer. */
+static int check_positions(const struct reader *r, const struct model_op *op,
+                           const struct slot_shapes *shapes, struct err *err) {
+    if (op->kind != OP_rows && op->kind != OP_prepend && op->kind != OP_select)
+        return 0;
+    const struct model_dim *s = dim_behind(r, shapes->in[0], 2);
+    if (op->kind == OP_select)
+        return (double)s->size > op->attr[ATTR_at]
+                   ? 0
+                   : err_input(err, "at: \"%.64s\" has %lld positions, from 0 on, got %.0f",
+                               s->name, (long long)s->size, op->attr[ATTR_at]);
+    const struct model_dim *table = dim_behind(r, shapes->param[0], 2);
+    if (op->kind == OP_prepend) {
+        const struct model_dim *t = dim_behind(r, shapes->out[0], 2);
+        return t->size == s->size + table->size
+                   ? 0
+                   : err_input(
+                         err,
+                         "y: \"%.64s\" is %lld, expected %lld: \"%.64s\" and \"%.64s\"",
+                         t->name, (long long)t->size, (long long)(s->size + table->size),
+                         table->name, s->name);
+    }
+    const double last = op->attr[ATTR_start] + op->attr[ATTR_step] * (double)(s->size - 1);
+    return last < (double)table->size
+               ? 0
+               : err_input(
+                     err,
+                     "weight: \"%.64s\" has %lld rows, the last position takes number %.0f",
+                     table->name, (long long)table->size, last);
 }
 
 /* Results are entered last, so that an op does not read its own. */
@@ -340,12 +379,13 @@ int read_op(struct reader *r, const json_t *v, struct err *err) {
         return -1;
     json_t *in = operand_names(r, v);
     op.kind = kind_form(op.kind, (int)json_array_size(in));
-    bool good = check_op_keys(v, kind_of(op.kind), err) == 0 &&
-                read_attrs(r, v, &op, err) == 0 &&
-                read_operands(r, v, in, &op, &shapes, err) == 0 &&
-                read_results(r, v, &op, results, &shapes, err) == 0 &&
-                read_params(r, v, &op, err) == 0 && check_attention(&op, err) == 0 &&
-                bind(r, &op, &shapes, err) == 0 && read_routing(r, &op, &shapes, err) == 0;
+    bool good =
+        check_op_keys(v, kind_of(op.kind), err) == 0 && read_attrs(r, v, &op, err) == 0 &&
+        read_operands(r, v, in, &op, &shapes, err) == 0 &&
+        read_results(r, v, &op, results, &shapes, err) == 0 &&
+        read_params(r, v, &op, err) == 0 && check_numbers(&op, err) == 0 &&
+        bind(r, &op, &shapes, err) == 0 && check_positions(r, &op, &shapes, err) == 0 &&
+        read_routing(r, &op, &shapes, err) == 0;
     json_decref(in);
     if (!good)
         return -1;

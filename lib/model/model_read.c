@@ -13,8 +13,31 @@ enum { MAX_BLOCKS = 1 << 20, MAX_NESTING = 8 };
 
 static int read_ops(struct reader *r, const json_t *list, int depth, struct err *err);
 
+/* One of several values, by a number: {"at": "expression", "of": [...]}. NULL on failure. */
+static json_t *choose(struct reader *r, const json_t *names, const char *key, json_t *value,
+                      struct err *err) {
+    struct scope scope = {names, r->scope};
+    int64_t at = 0;
+    json_t *of;
+    if (json_keys(value, "at of", err) < 0 ||
+        json_array_member(value, "of", &of, err) < 0) {
+        err_prefix(err, "bind.%.64s", key);
+        return NULL;
+    }
+    r->scope = &scope;
+    int rc = read_int(r, json_object_get(value, "at"), "at", &at, err);
+    r->scope = scope.outer;
+    if (rc == 0 && (at < 0 || at >= (int64_t)json_array_size(of)))
+        rc = err_input(err, "at: %lld, and there are %zu values", (long long)at,
+                       json_array_size(of));
+    if (rc < 0)
+        err_prefix(err, "bind.%.64s", key);
+    return rc < 0 ? NULL : json_array_get(of, (size_t)at);
+}
+
 /* What "bind" and "index" say for instance i; a new reference. */
-static json_t *bind_names(const json_t *v, int64_t i, int64_t n, struct err *err) {
+static json_t *bind_names(struct reader *r, const json_t *v, int64_t i, int64_t n,
+                          struct err *err) {
     json_t *names = json_object();
     const char *index = NULL, *key;
     json_t *value, *binds = json_object_get(v, "bind");
@@ -33,8 +56,14 @@ static json_t *bind_names(const json_t *v, int64_t i, int64_t n, struct err *err
             json_decref(names);
             return NULL;
         }
-        json_object_set(names, key,
-                        json_is_array(value) ? json_array_get(value, (size_t)i) : value);
+        json_t *one = json_is_array(value)    ? json_array_get(value, (size_t)i)
+                      : json_is_object(value) ? choose(r, names, key, value, err)
+                                              : value;
+        if (!one) {
+            json_decref(names);
+            return NULL;
+        }
+        json_object_set(names, key, one);
     }
     return names;
 }
@@ -51,7 +80,7 @@ struct repeat {
 /* One instance of a block: names that it binds hold inside, and end with it. */
 static int read_instance(struct reader *r, const struct repeat *p, int64_t i, int depth,
                          struct err *err) {
-    json_t *names = bind_names(p->doc, i, p->count, err);
+    json_t *names = bind_names(r, p->doc, i, p->count, err);
     if (!names)
         return -1;
     struct reader outside = *r; /* what the block around sees again afterwards */

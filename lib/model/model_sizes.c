@@ -56,22 +56,33 @@ int read_int(struct reader *r, const json_t *v, const char *key, int64_t *out,
                : 0;
 }
 
+/* What a bound name stands for in the end: another name, or a number; NULL if it is not bound. */
+static const json_t *bound_value(const struct reader *r, const char *name) {
+    const json_t *last = NULL, *bound;
+    for (int i = 0; name && i < MAX_LOOKUPS && (bound = scope_find(r->scope, name)); i++) {
+        last = bound;
+        name = json_string_value(bound);
+    }
+    return last;
+}
+
+/* The name that a bound one stands for; NULL if it is bound to a number. */
+static const char *unbound(const struct reader *r, const char *name) {
+    const json_t *bound = bound_value(r, name);
+    return bound ? json_string_value(bound) : name;
+}
+
 int read_real(struct reader *r, const json_t *v, const char *key, double *out,
               struct err *err) {
+    const json_t *bound = json_is_string(v) ? bound_value(r, json_string_value(v)) : NULL;
+    if (bound)
+        v = bound;
     if (json_is_string(v))
         v = json_object_get(r->rates, json_string_value(v));
     if (!json_is_number(v) || !isfinite(json_number_value(v)))
         return err_input(err, "%s: expected a number or the name of a rate", key);
     *out = json_number_value(v);
     return 0;
-}
-
-/* The name that a bound one stands for; NULL if it is bound to a number. */
-static const char *unbound(const struct reader *r, const char *name) {
-    const json_t *bound;
-    for (int i = 0; name && i < MAX_LOOKUPS && (bound = scope_find(r->scope, name)); i++)
-        name = json_string_value(bound);
-    return name;
 }
 
 /* Sizes of dims do not depend on the block: one dim has one size. */

@@ -2,6 +2,7 @@
  * of the model has them. */
 #include "model/weights.h"
 
+#include "model/config_layers.h"
 #include "model/config_rope.h"
 #include "model/read.h"
 
@@ -14,8 +15,9 @@ static json_t *fill_value(struct reader *r, const json_t *v, struct err *err) {
     if (!text || !text[0] || !strchr("=?~", text[0]))
         return json_deep_copy(v);
     const json_t *rate = json_object_get(r->rates, text + 1);
-    if (rate && text[0] == '=')
-        return json_deep_copy(rate);
+    if (rate && strchr("=~", text[0]))
+        return text[0] == '~' && json_number_value(rate) == 0 ? json_null()
+                                                              : json_deep_copy(rate);
     json_t *expression = json_string(text + 1);
     int64_t value = 0;
     int rc = read_int(r, expression, "", &value, err);
@@ -57,8 +59,10 @@ static json_t *fill(struct model *m, const char *member, struct err *err) {
 
 json_t *weights_config(struct model *m, struct err *err) {
     json_t *config = fill(m, "config", err);
-    if (config)
+    if (config) {
         config_rope_nest(config);
+        config_layers_nest(config);
+    }
     return config;
 }
 

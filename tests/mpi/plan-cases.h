@@ -64,8 +64,21 @@ static const struct {
      "layers=2,hidden=48,heads=12,kv_heads=4,ffn=96,seq=12,vocab=48,share=0.5"},
     {"gpt-neox:nano", "layers=2,hidden=48,heads=6,seq=12,vocab=48"},
     {"gemma:nano", "layers=2,hidden=24,heads=6,kv_heads=3,kv=8,ffn=48,seq=24,vocab=48"},
+    {MODELS "places.json", ""},
+    {MODELS "places.json", "front=6,first=0,hidden=48,heads=12,seq=6,layers=1"},
+    /* Softmax sees no biases of keys that are not turned: their gradients are rounding noise, of which
+     * AdamW would make full steps. So these stand where case_optimizer() says SGD. */
+    {"opt:nano", "layers=2,hidden=24,heads=6,positions=16,seq=12,vocab=24"},
+    {"gemma2:nano",
+     "layers=2,hidden=24,heads=6,kv_heads=3,kv=8,ffn=48,seq=12,vocab=24,window=5,fan=6"},
+    {"gemma3:nano",
+     "layers=3,hidden=24,heads=6,kv_heads=3,kv=8,ffn=48,seq=12,vocab=24,window=4"},
+    {"bert:nano", "layers=2,hidden=24,heads=6,positions=12,seq=8,vocab=24"}, /* SGD */
+    {"t5-gated:nano",
+     "layers=2,hidden=24,heads=6,kv=4,ffn=48,seq=12,target_seq=8,vocab=24,buckets=8"},
     /* branches beside each other, of which stages have some of each */
     {MODELS "towers.json", "wides=2,narrows=3,dropout=0.1"},
+    {"vit:nano", "layers=2,hidden=24,heads=6,image=12,patch=4,classes=12"}, /* SGD */
     {MODELS "tasks.json", ""},
 };
 enum { CASES = sizeof cases / sizeof *cases };

@@ -41,7 +41,8 @@ static int64_t number(const char *name, int shape) {
         {"kv_heads", {2, 2, 2, 1}},     {"kv_seq", {9, 32, 17, 1}},
         {"buckets", {8, 0, 6, 0}},      {"packed", {0, 1, 0, 1}},
         {"back", {0, 1, 1, 0}},         {"lengths", {1, 0, 1, 0}},
-        {"capped", {0, 1, 1, 0}},
+        {"capped", {0, 1, 1, 0}},       {"front", {2, 1, 3, 1}},
+        {"extra", {2, 0, 4, 1}},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!strcmp(numbers[i].name, name))

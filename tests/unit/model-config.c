@@ -178,6 +178,76 @@ static const struct {
     ", 'num_key_value_heads': " #kv "}"
     {"google/gemma-2b", 2506172416, GEMMA(18, 2048, 8, 1, 16384)},
     {"google/gemma-7b", 8537680896, GEMMA(28, 3072, 16, 16, 24576)},
+    {"mistralai/Mistral-7B-v0.1", 7241732096,
+     "{'model_type': 'mistral', 'rms_norm_eps': 1e-05, 'rope_theta': 10000.0, "
+     "'sliding_window': 4096, " LLAMA(32, 4096, 32, 8, 14336, 32000, 32768) "}"},
+#define GEMMA2(layers, hidden, heads, kv_heads, kv, ffn, scalar)                              \
+    "{'model_type': 'gemma2', 'rms_norm_eps': 1e-06, 'rope_theta': 10000.0, 'head_dim': " #kv \
+    ", 'attention_bias': false, 'hidden_act': 'gelu_pytorch_tanh', "                          \
+    "'hidden_activation': 'gelu_pytorch_tanh', 'attn_logit_softcapping': 50.0, "              \
+    "'final_logit_softcapping': 30.0, 'query_pre_attn_scalar': " #scalar                      \
+    ", 'sliding_window': 4096, 'cache_implementation': 'hybrid', "                            \
+    "'max_position_embeddings': 8192, 'vocab_size': 256000, 'hidden_size': " #hidden          \
+    ", 'intermediate_size': " #ffn ", 'num_attention_heads': " #heads                         \
+    ", 'num_hidden_layers': " #layers ", 'num_key_value_heads': " #kv_heads "}"
+    {"google/gemma-2-2b", 2614341888, GEMMA2(26, 2304, 8, 4, 256, 9216, 256)},
+    {"google/gemma-2-9b", 9241705984, GEMMA2(42, 3584, 16, 8, 256, 14336, 256)},
+    {"google/gemma-2-27b", 27227128320, GEMMA2(46, 4608, 32, 16, 128, 36864, 144)},
+    {"google/gemma-3-1b-pt", 999885952,
+     "{'model_type': 'gemma3_text', 'rms_norm_eps': 1e-06, 'rope_theta': 1000000, "
+     "'rope_local_base_freq': 10000, 'rope_scaling': null, 'head_dim': 256, "
+     "'attention_bias': false, 'attn_logit_softcapping': null, "
+     "'final_logit_softcapping': null, 'query_pre_attn_scalar': 256, 'sliding_window': "
+     "512, 'sliding_window_pattern': 6, 'cache_implementation': 'hybrid', "
+     "'hidden_activation': 'gelu_pytorch_tanh', 'max_position_embeddings': 32768, "
+     "'vocab_size': 262144, 'hidden_size': 1152, 'intermediate_size': 6912, "
+     "'num_attention_heads': 4, 'num_hidden_layers': 26, 'num_key_value_heads': 1}"},
+    {"google/gemma-3-270m", 268098176,
+     "{'model_type': 'gemma3_text', 'rms_norm_eps': 1e-06, 'rope_theta': 1000000.0, "
+     "'rope_local_base_freq': 10000.0, 'rope_scaling': null, 'head_dim': 256, "
+     "'_sliding_window_pattern': 6, 'query_pre_attn_scalar': 256, 'sliding_window': 512, "
+     "'use_bidirectional_attention': false, 'hidden_activation': 'gelu_pytorch_tanh', "
+     "'max_position_embeddings': 32768, 'vocab_size': 262144, 'hidden_size': 640, "
+     "'intermediate_size': 2048, 'num_attention_heads': 4, 'num_hidden_layers': 18, "
+     "'num_key_value_heads': 1}"},
+#define OPT(layers, hidden, heads, ffn)                                                    \
+    "{'model_type': 'opt', '_remove_final_layer_norm': false, 'activation_dropout': 0.0, " \
+    "'activation_function': 'relu', 'attention_dropout': 0.0, 'do_layer_norm_before': "    \
+    "true, 'dropout': 0.1, 'init_std': 0.02, 'layerdrop': 0.0, "                           \
+    "'max_position_embeddings': 2048, 'prefix': '</s>', 'vocab_size': 50272, "             \
+    "'ffn_dim': " #ffn ", 'hidden_size': " #hidden ", 'num_attention_heads': " #heads      \
+    ", 'num_hidden_layers': " #layers ", 'word_embed_proj_dim': " #hidden "}"
+    {"facebook/opt-125m", 125239296, OPT(12, 768, 12, 3072)},
+    {"facebook/opt-1.3b", 1315758080, OPT(24, 2048, 32, 8192)},
+    {"facebook/opt-6.7b", 6658473984, OPT(32, 4096, 32, 16384)},
+    {"facebook/opt-30b", 29974540288, OPT(48, 7168, 56, 28672)},
+#define BERT(layers, hidden, heads, ffn, vocab)                                             \
+    "{'model_type': 'bert', 'attention_probs_dropout_prob': 0.1, 'hidden_act': 'gelu', "    \
+    "'hidden_dropout_prob': 0.1, 'layer_norm_eps': 1e-12, 'max_position_embeddings': 512, " \
+    "'position_embedding_type': 'absolute', 'type_vocab_size': 2, 'hidden_size': " #hidden  \
+    ", 'intermediate_size': " #ffn ", 'num_attention_heads': " #heads                       \
+    ", 'num_hidden_layers': " #layers ", 'vocab_size': " #vocab "}"
+    /* without the pooler and the second task of its files, which transformers' BertForMaskedLM leaves
+     * out too */
+    {"google-bert/bert-base-uncased", 109514298, BERT(12, 768, 12, 3072, 30522)},
+    {"google-bert/bert-large-uncased", 335174458, BERT(24, 1024, 16, 4096, 30522)},
+#define VIT(layers, hidden, heads, ffn, patch, classes)                                    \
+    "{'model_type': 'vit', 'attention_probs_dropout_prob': 0.0, 'hidden_act': 'gelu', "    \
+    "'hidden_dropout_prob': 0.0, 'layer_norm_eps': 1e-12, 'image_size': 224, "             \
+    "'num_channels': 3, 'qkv_bias': true, 'encoder_stride': 16, 'patch_size': " #patch     \
+    ", 'num_labels': " #classes ", 'hidden_size': " #hidden ", 'intermediate_size': " #ffn \
+    ", 'num_attention_heads': " #heads ", 'num_hidden_layers': " #layers "}"
+    {"google/vit-base-patch16-224", 86567656, VIT(12, 768, 12, 3072, 16, 1000)},
+    {"google/vit-large-patch16-224", 304326632, VIT(24, 1024, 16, 4096, 16, 1000)},
+#define T5_GATED(layers, hidden, ffn, heads)                                               \
+    "{'model_type': 't5', 'vocab_size': 32128, 'dropout_rate': 0.1, 'd_kv': 64, "          \
+    "'feed_forward_proj': 'gated-gelu', 'layer_norm_epsilon': 1e-06, "                     \
+    "'relative_attention_num_buckets': 32, 'tie_word_embeddings': false, "                 \
+    "'num_decoder_layers': " #layers ", 'd_model': " #hidden ", 'd_ff': " #ffn             \
+    ", 'num_heads': " #heads ", 'num_layers': " #layers "}"
+    {"google/t5-v1_1-small", 76961152, T5_GATED(8, 512, 1024, 6)},
+    {"google/t5-v1_1-base", 247577856, T5_GATED(12, 768, 2048, 12)},
+    {"google/flan-t5-xl", 2849757184, T5_GATED(24, 2048, 5120, 32)},
 #define T5(layers, hidden, ffn, heads, kv)                                                 \
     "{'model_type': 't5', 'vocab_size': 32128, 'dropout_rate': 0.1, 'n_positions': 512, "  \
     "'layer_norm_epsilon': 1e-06, 'relative_attention_num_buckets': 32, "                  \
@@ -221,20 +291,33 @@ static void test_refused(void) {
     refuses("{'model_type': 'llama', 'rope_scaling': {'rope_type': 'yarn', 'factor': 8.0, "
             "'truncate': false}, " SMALL "}",
             "rope_scaling: ", "a way with a member that is not known");
-    refuses("{'model_type': 'mistral', 'sliding_window': 4096, " SMALL "}",
+    refuses("{'model_type': 'llama', 'sliding_window': 4096, " SMALL "}",
             "sliding_window: 4096", "a window");
-    refuses(
-        "{'model_type': 'qwen2', 'sliding_window': 8, 'use_sliding_window': true, " SMALL
-        "}",
-        "use_sliding_window: expected false", "a window that is switched on");
+    refuses("{'model_type': 'gemma2', 'layer_types': ['full_attention', "
+            "'sliding_attention', 'sliding_attention'], " SMALL "}",
+            "layer_types: ", "layers whose windows do not alternate");
+    refuses("{'model_type': 'gemma3_text', 'rope_parameters': {'full_attention': "
+            "{'rope_type': 'default'}, 'sliding_attention': {'rope_type': 'linear', "
+            "'factor': 2.0}}, " SMALL "}",
+            "rope_parameters: ", "layers with windows that are scaled");
+    refuses("{'model_type': 'opt', 'word_embed_proj_dim': 16, 'hidden_size': 32, "
+            "'ffn_dim': 48, 'num_hidden_layers': 2, 'num_attention_heads': 4, "
+            "'max_position_embeddings': 16, 'vocab_size': 64}",
+            "word_embed_proj_dim: expected 32", "OPT 350M, whose embedding is narrower");
+    refuses("{'model_type': 'bert', 'position_embedding_type': 'relative_key', "
+            "'hidden_size': 32, 'num_hidden_layers': 2, 'num_attention_heads': 4, "
+            "'intermediate_size': 48, 'max_position_embeddings': 16, 'vocab_size': 64}",
+            "position_embedding_type: expected \"absolute\"", "BERT with other positions");
+    refuses("{'model_type': 'vit', 'image_size': [224, 192]}",
+            "image_size: expected a whole number", "an image that is no square");
     refuses("{'model_type': 'llama', 'attention_bias': true, " SMALL "}",
             "attention_bias: expected false", "biases that the family lacks");
     refuses("{'model_type': 'qwen3', 'layer_types': ['full_attention', "
             "'sliding_attention'], " SMALL "}",
             "layer_types: ", "layers of several types");
-    refuses("{'model_type': 't5', 'feed_forward_proj': 'gated-gelu', 'vocab_size': 64, "
+    refuses("{'model_type': 't5', 'feed_forward_proj': 'gated-silu', 'vocab_size': 64, "
             "'d_model': 32, 'd_ff': 48, 'd_kv': 8, 'num_heads': 4, 'num_layers': 2}",
-            "feed_forward_proj: expected \"relu\"", "T5 1.1");
+            "feed_forward_proj: expected \"relu\"", "T5 with another gate");
     refuses("{'model_type': 'gpt2', 'n_embd': 32, 'n_head': 4, 'n_positions': 16, "
             "'vocab_size': 64}",
             "n_layer: missing", "a key that is missing");
@@ -266,6 +349,51 @@ static void test_return(const char *ref, const char *set) {
     model_destroy(m);
 }
 
+/* How many keys a query sees at most in each of a config's attentions, in their order. */
+static void windows_are(const char *config, const char *want, const char *what) {
+    struct err err = {0};
+    struct model *m = model_of_config(config, &err);
+    char got[256] = "";
+    for (int i = 0; m && i < m->n_ops; i++)
+        if (m->ops[i].kind == OP_attention)
+            snprintf(got + strlen(got), sizeof got - strlen(got), " %g/%g",
+                     m->ops[i].attr[ATTR_window], m->ops[i - 1].attr[ATTR_base]);
+    ok(!strcmp(got, want), "%s:%s %s", what, got, err.msg);
+    model_destroy(m);
+}
+
+#define FIVE LLAMA(5, 32, 4, 2, 48, 64, 16) ", 'head_dim': 8"
+static void test_windows(void) {
+    windows_are(
+        "{'model_type': 'mistral', 'rms_norm_eps': 1e-5, 'sliding_window': 7, " SMALL "}",
+        " 7/10000 7/10000", "Mistral's");
+    windows_are("{'model_type': 'qwen2', 'use_sliding_window': true, 'sliding_window': 7, "
+                "'max_window_layers': 3, " FIVE "}",
+                " 0/10000 0/10000 0/10000 7/10000 7/10000", "Qwen2's, of its last layers");
+    windows_are("{'model_type': 'qwen2', 'use_sliding_window': true, 'sliding_window': 7, "
+                "'max_window_layers': 9, 'layer_types': ['full_attention', "
+                "'sliding_attention', 'sliding_attention', 'sliding_attention', "
+                "'sliding_attention'], " FIVE "}",
+                " 0/10000 7/10000 7/10000 7/10000 7/10000", "a list goes before a number");
+    windows_are("{'model_type': 'qwen2', 'use_sliding_window': false, 'sliding_window': 7, "
+                "'max_window_layers': 3, " FIVE "}",
+                " 0/10000 0/10000 0/10000 0/10000 0/10000", "switched off");
+    windows_are("{'model_type': 'gemma2', 'sliding_window': 9, " FIVE "}",
+                " 9/10000 0/10000 9/10000 0/10000 9/10000", "Gemma 2's, which alternate");
+    windows_are(
+        "{'model_type': 'gemma3_text', 'sliding_window': 9, "
+        "'sliding_window_pattern': 3, 'rope_theta': 500, 'rope_local_base_freq': 20, "
+        "" FIVE "}",
+        " 9/20 9/20 0/500 9/20 9/20", "Gemma 3's, which turn otherwise");
+    windows_are("{'model_type': 'gemma3_text', 'sliding_window': 9, 'layer_types': "
+                "['sliding_attention', 'full_attention', 'sliding_attention', "
+                "'full_attention', 'sliding_attention'], 'rope_parameters': "
+                "{'full_attention': {'rope_type': 'default', 'rope_theta': 500}, "
+                "'sliding_attention': {'rope_type': 'default', 'rope_theta': 20}}, " FIVE
+                "}",
+                " 9/20 0/500 9/20 0/500 9/20", "the same in the newer form");
+}
+
 static void beside(const char *ref, const char *config, const char *text,
                    const char *what) {
     struct err err = {0};
@@ -291,10 +419,12 @@ static void test_beside(void) {
            "sliding_window: expected null", "a window that the model has not");
     beside("llama:nano", "{'model_type': 'gemma'}", "model_type: expected that of llama",
            "Gemma as Llama");
-    beside("llama:nano",
+    beside("mistral:nano",
            "{'model_type': 'mistral', 'sliding_window': 4096, "
            "'num_key_value_heads': 2, 'rms_norm_eps': 1e-5}",
-           "sliding_window: 4096", "a window");
+           "sliding_window: expected 64", "another window");
+    beside("llama:nano", "{'model_type': 'mistral', 'sliding_window': null}",
+           "model_type: expected that of llama", "Mistral as Llama");
     beside("llama:nano",
            "{'model_type': 'llama', 'num_key_value_heads': 2, 'rms_norm_eps': 1e-5, "
            "'rope_scaling': {'rope_type': 'yarn', 'factor': 8.0}}",
@@ -322,6 +452,16 @@ int main(void) {
     test_return("phi3:nano", "share=0.75");
     test_return("gpt-neox:nano", NULL);
     test_return("gemma:nano", NULL);
+    test_return("mistral:nano", NULL);
+    test_return("qwen2:nano", "sliding=1,window=32,unbounded=2");
+    test_return("gemma2:nano", "layers=5");
+    test_return("gemma3:nano", "layers=5,rope_factor=8");
+    test_return("gemma3:nano", "layers=3,pattern=6");
+    test_return("opt:nano", NULL);
+    test_return("bert:nano", NULL);
+    test_return("vit:nano", NULL);
+    test_return("t5-gated:nano", "seq=512,target_seq=512");
+    test_windows();
     test_return("t5:nano", "seq=2048,target_seq=512");
     test_beside();
     return done_testing();

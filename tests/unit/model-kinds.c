@@ -287,6 +287,40 @@ static void test_attention(void) {
     model_destroy(m);
 }
 
+/* Rows of tables, rows in front, one row: in the space, and what is not there is refused. */
+#define ROWS(weight, more)                                                                 \
+    "'kind': 'rows', 'in': ['x'], 'out': 'x', 'dims': ['batch', 'seq', 'hidden'],"         \
+    " 'weight': {'dims': [" weight "]}" more
+#define PREPEND(t, r)                                                                      \
+    "'kind': 'prepend', 'in': ['x'], 'out': 'y', 'dims': ['batch', " t ", 'hidden'],"      \
+    " 'weight': {'dims': [" r ", 'hidden']}"
+#define SELECT(at)                                                                         \
+    "'kind': 'select', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'hidden'], 'at': " at
+
+static void test_positions(void) {
+    space_is(ROWS("'wide', 'hidden'", ", 'start': 8"), ON_HIDDEN,
+             "batch seq hidden wide/whole");
+    space_is(ROWS("'one', 'hidden'", ", 'step': 0"), ON_HIDDEN,
+             "batch seq hidden one/whole");
+    space_is(
+        PREPEND("'h'", "'h2'"),
+        "{'name': 'head', 'kind': 'einsum', 'in': ['y'], 'out': 'z', 'dims': ['batch', "
+        "'seq', 'vocab'], 'weight': {'dims': ['h', 'hidden', 'seq', 'vocab']}}, {" LOSS(
+            "z"),
+        "batch seq/whole hidden h2/whole h/whole");
+    space_is(
+        SELECT("3"),
+        "{'name': 'head', 'kind': 'einsum', 'in': ['y'], 'out': 'z', 'dims': ['batch', "
+        "'seq', 'vocab'], 'weight': {'dims': ['hidden', 'seq', 'vocab']}}, {" LOSS("z"),
+        "batch seq/whole hidden");
+    refuses(ROWS("'wide', 'hidden'", ", 'start': 9"), "weight: \"wide\"...12...12");
+    refuses(ROWS("'three', 'hidden'", ""), "weight: \"three\"...3...3");
+    refuses(ROWS("'one', 'hidden'", ", 'start': 1, 'step': 0"), "weight: \"one\"...1...1");
+    refuses(ROWS("'wide', 'hidden'", ", 'step': 2"), "step: expected at least 0");
+    refuses(PREPEND("'w'", "'h2'"), "y: \"w\"...9...8...\"h2\"...\"seq\"");
+    refuses(SELECT("4"), "at: \"seq\"...4...4");
+}
+
 static void test_patterns(void) {
     refuses(
         "'kind': 'embedding', 'in': ['ids'], 'out': 'y', 'dims': ['batch', 'seq', 'wide'],"
@@ -486,6 +520,7 @@ int main(void) {
     test_routed();
     test_windows();
     test_attention();
+    test_positions();
     test_patterns();
     test_products();
     test_reshapes();

@@ -16,7 +16,7 @@ static struct model *random_choice(struct rng *r, uint64_t k, struct err *err) {
         const char *name, *set;
     } files[] = {{"encdec", "dropout=0.1"}, {"nested", "dropout=0.1"}, {"patches", NULL},
                  {"products", NULL},        {"pairs", NULL},           {"experts", NULL},
-                 {"windows", NULL},         {"capped", NULL}},
+                 {"windows", NULL},         {"capped", NULL},          {"places", NULL}},
       shipped[] = {{"llama:nano", "layers=2,heads=16,kv_heads=4,seq=16,hidden=64,ffn=96"},
                    {"t5:nano", "layers=2,heads=8,seq=32,target_seq=16,hidden=64,ffn=96"},
                    {"mixtral:nano",

@@ -229,6 +229,10 @@ static void trial_shape(struct trial *t) {
             n->rmsnorm.n = trial_pick(t, 5000, 12000);
         /* fall through */
     case I_rmsnorm: n->rmsnorm.total = n->rmsnorm.n * trial_pick(t, 1, 2); break;
+    case I_rows:
+    case I_rows_dw: t->args.first = trial_pick(t, 0, n->rows.extra); break;
+    case I_select:
+    case I_select_dx: t->args.first = trial_pick(t, 0, n->select.rows - 1); break;
     case I_rotary: n->rotary.dim = 2 * trial_pick(t, 1, 40); break;
     case I_conv2d:
     case I_conv2d_dx:

@@ -1,0 +1,106 @@
+/* What is said of positions: a table's rows added to them, rows put in front of them, one of them taken.
+ * Where positions are split, a rank adds the rows of its own; the other two need them all. */
+#include "program/lower/lower.h"
+
+/* ---- rows: of the space, as in the kind's pattern, from its end: s, h, n ---------------------- */
+
+/* One row for all positions is a row under `outer` more of them. */
+static struct rows_n rows_shape(const struct emit *e, int op) {
+    const struct model_op *o = op_of(e, op);
+    const int s = o->space.n - 3;
+    const int64_t rows = o->attr[ATTR_step] != 0 ? lower_size(e, op, s) : 1;
+    const int64_t inner = lower_size(e, op, s + 1);
+    return (struct rows_n){.outer = lower_volume(e, op, &o->out_map[0]) / (rows * inner),
+                           .rows = rows,
+                           .inner = inner,
+                           .extra = lower_size(e, op, s + 2) - rows};
+}
+
+static void rows_forward(struct emit *e, int op) {
+    int x = lower_operand(e, op, 0), table = lower_param(e, op, 0);
+    int y = lower_result(e, op, 0);
+    struct instr *i = emit_instr(e, I_rows);
+    i->in.rows.x = x;
+    i->in.rows.table = table;
+    i->out.rows.y = y;
+    i->n.rows = rows_shape(e, op);
+    lower_about_operand(e, i, op, 0);
+}
+
+static void rows_backward(struct emit *e, int op, const int *dy) {
+    int dtable = lower_grad(e, op, 0);
+    struct instr *i = emit_instr(e, I_rows_dw);
+    i->in.rows_dw.dy = dy[0];
+    i->out.rows_dw.dtable = dtable;
+    i->n.rows = rows_shape(e, op);
+    lower_about_operand(e, i, op, 0);
+    lower_pass_on(e, op, 0, dy[0]);
+}
+
+const struct lowering lower_rows = {rows_forward, rows_backward};
+
+/* ---- prepend: from the end of the space, s, h, r, t ------------------------------------------- */
+
+static struct prepend_n prepend_shape(const struct emit *e, int op) {
+    const struct model_op *o = op_of(e, op);
+    const int s = o->space.n - 4;
+    const int64_t rows = lower_size(e, op, s), inner = lower_size(e, op, s + 1);
+    return (struct prepend_n){.outer = lower_volume(e, op, &o->in_map[0]) / (rows * inner),
+                              .rows = rows,
+                              .inner = inner,
+                              .front = lower_size(e, op, s + 2)};
+}
+
+static void prepend_forward(struct emit *e, int op) {
+    int x = lower_operand(e, op, 0), table = lower_param(e, op, 0);
+    int y = lower_result(e, op, 0);
+    struct instr *i = emit_instr(e, I_prepend);
+    i->in.prepend.x = x;
+    i->in.prepend.table = table;
+    i->out.prepend.y = y;
+    i->n.prepend = prepend_shape(e, op);
+}
+
+static void prepend_backward(struct emit *e, int op, const int *dy) {
+    struct prepend_n n = prepend_shape(e, op);
+    int dx = lower_wants_gradient(e, op, 0) ? lower_gradient(e, op, 0)
+                                            : lower_values(e, n.outer * n.rows * n.inner);
+    int dtable = lower_grad(e, op, 0);
+    struct instr *i = emit_instr(e, I_prepend_bwd);
+    i->in.prepend_bwd.dy = dy[0];
+    i->out.prepend_bwd.dx = dx;
+    i->out.prepend_bwd.dtable = dtable;
+    i->n.prepend = n;
+}
+
+const struct lowering lower_prepend = {prepend_forward, prepend_backward};
+
+/* ---- select: from the end of the space, s, h --------------------------------------------------- */
+
+static struct select_n select_shape(const struct emit *e, int op) {
+    const struct model_op *o = op_of(e, op);
+    const int64_t inner = lower_size(e, op, o->space.n - 1);
+    return (struct select_n){.outer = lower_volume(e, op, &o->out_map[0]) / inner,
+                             .rows = lower_size(e, op, o->space.n - 2),
+                             .inner = inner};
+}
+
+static void select_forward(struct emit *e, int op) {
+    int x = lower_operand(e, op, 0), y = lower_result(e, op, 0);
+    struct instr *i = emit_instr(e, I_select);
+    i->in.select.x = x;
+    i->out.select.y = y;
+    i->n.select = select_shape(e, op);
+}
+
+static void select_backward(struct emit *e, int op, const int *dy) {
+    if (!lower_wants_gradient(e, op, 0))
+        return;
+    int dx = lower_gradient(e, op, 0);
+    struct instr *i = emit_instr(e, I_select_dx);
+    i->in.select_dx.dy = dy[0];
+    i->out.select_dx.dx = dx;
+    i->n.select = select_shape(e, op);
+}
+
+const struct lowering lower_select = {select_forward, select_backward};
