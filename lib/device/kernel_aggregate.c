@@ -299,8 +299,8 @@ void kernel_aggregate(enum kernel_aggregate rule, int64_t n, int parts, int faul
 
 #define CPU_RULE(id, rule)                                                                 \
     CPU_FUNCTION(id) {                                                                     \
-        kernel_aggregate(rule, n->elems, (int)n->parts, a->faulty, in->x, out->y,          \
-                         a->suspects);                                                     \
+        kernel_aggregate(rule, n->elems / n->parts, (int)n->parts, a->faulty, in->x,       \
+                         out->y, a->suspects);                                             \
     }
 CPU_RULE(median, KERNEL_MEDIAN)
 CPU_RULE(trimmed, KERNEL_TRIMMED)
