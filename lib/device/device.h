@@ -136,8 +136,8 @@ struct device_args {
     int64_t src_offset;              /* copy: floats, from the rank's coordinate */
     struct kernel_halo halo;         /* halo_*: its numbers and pieces; pieces borrowed */
     float beta1, beta2, opt_eps, decay, momentum; /* adamw, sgd, running */
-    int faulty;       /* median, trimmed, fair: rows that may be anything */
-    double *suspects; /* of these: on the device, what they add to; or NULL */
+    int faulty;        /* median, trimmed, fair: rows that may be anything */
+    int64_t *suspects; /* of these: on the device, what they add to; or NULL */
 };
 
 /* Runs the instruction on the stream; addresses of absent operands are NULL. Only what is keyed by

@@ -174,7 +174,17 @@ struct kernel_box {
 
 /* Where replicas' gradients are not trusted (kernel_aggregate.c). */
 enum kernel_aggregate { KERNEL_MEDIAN, KERNEL_TRIMMED, KERNEL_FAIR };
-enum { KERNEL_MOST_ROWS = 1024 };
+enum {
+    KERNEL_MOST_ROWS = 1024,
+    KERNEL_REWEIGHTINGS = 3, /* of rows, under KERNEL_FAIR */
+    KERNEL_FAR = 3, /* a row is suspected that is so many times the median distance away */
+};
+/* Columns over which distances of so many rows are taken: together they stay in a core's cache. */
+static inline int64_t kernel_aggregate_columns(int parts) {
+    enum { ELEMS = 1 << 17, MOST = 1 << 14, UNIT = 64 };
+    const int64_t columns = ELEMS / parts / UNIT * UNIT;
+    return columns > MOST ? MOST : columns;
+}
 
 /* y = x in 32 bits, and x rounded to nearest, ties to even, to f32, bf16 or f16. */
 void kernel_widen(int64_t n, enum dtype from, const void *x, float *y);

@@ -25,14 +25,8 @@
 #include <math.h>
 #include <string.h>
 
-enum {
-    SORTED_BYTES =
-        32 << 10,          /* of the columns that are sorted at once: the innermost cache */
-    BLOCK_ELEMS = 1 << 17, /* of a block: the second cache holds them */
-    MOST_COLUMNS = 1 << 14, /* of a block */
-    ITERATIONS = 3,         /* of reweighting */
-    FAR = 3,                /* times the median distance is suspicious */
-};
+/* Of the columns that are sorted at once: the innermost cache. */
+enum { SORTED_BYTES = 32 << 10 };
 
 /* A block of columns: rows x, n elements apart, of which `columns` are here. */
 struct block {
@@ -241,7 +235,7 @@ static void locate_rows(const struct block *b) {
     locate_all(b);
     if (b->parts - count_finite(b) > b->faulty)
         return;
-    for (int k = 0; k < ITERATIONS; k++) {
+    for (int k = 0; k < KERNEL_REWEIGHTINGS; k++) {
         measure(b);
         if (!weigh(b))
             return;
@@ -250,18 +244,18 @@ static void locate_rows(const struct block *b) {
 }
 
 /* Sums of whole numbers: in whatever order threads add them, they are the same. */
-static void suspect(const struct block *b, double *suspects) {
-    const double most = FAR * median_of(in_order(b), count_finite(b));
+static void suspect(const struct block *b, int64_t *suspects) {
+    const double most = KERNEL_FAR * median_of(in_order(b), count_finite(b));
     for (int i = 0; i < b->parts; i++)
         if (b->distance[i] > most) {
 #pragma omp atomic
-            suspects[i] += (double)b->columns;
+            suspects[i] += b->columns;
         }
 #pragma omp atomic
-    suspects[b->parts] += (double)b->columns;
+    suspects[b->parts] += b->columns;
 }
 
-static void aggregate_block(const struct block *b, double *suspects) {
+static void aggregate_block(const struct block *b, int64_t *suspects) {
     if (b->rule == KERNEL_FAIR)
         locate_rows(b);
     else
@@ -275,9 +269,8 @@ static void aggregate_block(const struct block *b, double *suspects) {
 }
 
 void kernel_aggregate(enum kernel_aggregate rule, int64_t n, int parts, int faulty,
-                      const T *x, T *y, double *suspects) {
-    int64_t most = BLOCK_ELEMS / parts;
-    most = most > MOST_COLUMNS ? MOST_COLUMNS : most < 64 ? 64 : most / 64 * 64;
+                      const T *x, T *y, int64_t *suspects) {
+    const int64_t most = kernel_aggregate_columns(parts);
     KERNEL_SPLIT(n, most, n * parts, {
         double *row = (double *)(void *)kernel_scratch(thread);
         for (int64_t c = first; c < end; c += most) {
@@ -299,8 +292,8 @@ void kernel_aggregate(enum kernel_aggregate rule, int64_t n, int parts, int faul
 
 #define CPU_RULE(id, rule)                                                                 \
     CPU_FUNCTION(id) {                                                                     \
-        kernel_aggregate(rule, n->elems, (int)n->parts, a->faulty, in->x, out->y,          \
-                         a->suspects);                                                     \
+        kernel_aggregate(rule, n->elems / n->parts, (int)n->parts, a->faulty, in->x,       \
+                         out->y, a->suspects);                                             \
     }
 CPU_RULE(median, KERNEL_MEDIAN)
 CPU_RULE(trimmed, KERNEL_TRIMMED)

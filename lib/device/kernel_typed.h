@@ -33,7 +33,7 @@ void kernel_scale(int64_t n, float alpha, const T *x, T *y);
  * anything, 2 faulty < parts <= KERNEL_MOST_ROWS. suspects[parts + 1], or NULL: to each row's is added
  * of how many columns it is suspected, to the last n. */
 void kernel_aggregate(enum kernel_aggregate rule, int64_t n, int parts, int faulty,
-                      const T *x, T *y, double *suspects);
+                      const T *x, T *y, int64_t *suspects);
 
 /* Activations: y may be x; dx may be dy. */
 void kernel_act(enum kernel_act act, int64_t n, const T *x, T *y);

@@ -210,8 +210,8 @@ ARGS(optimizer) {
 
 ARGS(location) {
     const struct stage_program *sp = t->c->sp;
-    double *suspects =
-        exec_address(t->x, sp->suspects, (int64_t)sizeof(double) * sp->n_suspects);
+    int64_t *suspects =
+        exec_address(t->x, sp->suspects, (int64_t)sizeof *suspects * sp->n_suspects);
     t->r->args.faulty = t->x->g->plan->faulty;
     t->r->args.suspects = suspects + t->ins->slot;
 }

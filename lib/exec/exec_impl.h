@@ -116,7 +116,7 @@ struct exec {
     int64_t sample;           /* data position: first sample of the next step */
     /* Of gradients that are not trusted (exec_suspects.c); else NULL: */
     double *suspicion;              /* [plan->devices] of each rank of the job, 0 to 1 */
-    double *suspected;              /* of one stage in this step, as its program says */
+    int64_t *suspected;             /* of one stage in this step, as its program says */
     int *members;                   /* of a group, ranks of the stage */
     bool tells_loss;                /* this rank has a part in the loss */
     double *sums;                   /* what the norm sums over all ranks */

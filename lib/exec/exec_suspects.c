@@ -61,7 +61,7 @@ void exec_suspects_release(struct exec *x) {
 int exec_suspects_begin(struct exec *x, struct err *err) {
     for (int k = 0; k < x->n_chunks; k++) {
         const struct stage_program *sp = x->chunks[k].sp;
-        const int64_t bytes = (int64_t)sizeof(double) * sp->n_suspects;
+        const int64_t bytes = (int64_t)sizeof *x->suspected * sp->n_suspects;
         if (!bytes)
             continue;
         memset(x->suspected, 0, (size_t)bytes);
@@ -84,11 +84,11 @@ static void add_stage(struct exec *x, const struct exec_chunk *c, double *by_ran
             (added & set))
             continue;
         added |= set;
-        const double *told = x->suspected + ins->slot;
+        const int64_t *told = x->suspected + ins->slot;
         const int n = mesh_group(sp->mesh, ins->axes, x->rank - first, x->members);
         for (int m = 0; m < n; m++) {
-            by_rank[2 * (first + x->members[m])] += told[m];
-            by_rank[2 * (first + x->members[m]) + 1] += told[n];
+            by_rank[2 * (first + x->members[m])] += (double)told[m];
+            by_rank[2 * (first + x->members[m]) + 1] += (double)told[n];
         }
     }
 }
@@ -101,7 +101,7 @@ int exec_suspects_tell(struct exec *x, double loss, double *out, struct err *err
     out[LOST] = x->tells_loss && !isfinite(loss);
     for (int k = 0; k < x->n_chunks; k++) {
         const struct stage_program *sp = x->chunks[k].sp;
-        const int64_t bytes = (int64_t)sizeof(double) * sp->n_suspects;
+        const int64_t bytes = (int64_t)sizeof *x->suspected * sp->n_suspects;
         if (!bytes)
             continue;
         if (device_download(x->streams[STREAM_compute], x->suspected,

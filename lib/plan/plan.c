@@ -195,14 +195,14 @@ unsigned plan_data_axes(const struct plan *p, const struct stage *st, int i) {
 }
 
 /* Of as many as may be bad, as many more must be good, and one. Replicas of an op without parameters have
- * nothing to agree on. */
+ * nothing to agree on, and one alone has nobody to agree with. */
 static int check_aggregate(const struct plan *p, int s, struct err *err) {
     const struct stage *st = &p->stages[s];
     for (int i = 0; i < st->n_ops && p->aggregate != AGGREGATE_mean; i++) {
         const unsigned axes = plan_data_axes(p, st, i);
         const int n = mesh_group_size(&st->mesh, axes), least = 2 * p->faulty + 1;
         const struct model_op *op = &p->model->ops[st->ops[i]];
-        if (!axes || !op->n_param)
+        if (n == 1 || !op->n_param)
             continue;
         if (n < least || n > AGGREGATE_MOST)
             return err_input(

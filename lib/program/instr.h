@@ -141,7 +141,7 @@ struct instr {
         struct matrices matrices; /* of matmul, matmul_dw */
         struct halo halo;         /* of halo_*, exchange */
         int64_t
-            slot; /* of median, trimmed, fair: where its suspicions are added, in doubles from
+            slot; /* of median, trimmed, fair: where its suspicions are added, in numbers of 64 bits from
                          stage_program.suspects on */
         int step; /* of attention*: its keys are those of the rank so many before this one, in
                      the group along the axes */

@@ -37,7 +37,7 @@ static int64_t place_scalars(struct program *g, const int *chunk, const int *end
         sp->scalars = at;
         sp->per_target = at + per_target;
         sp->suspects = at + bytes;
-        bytes += memory_aligned((int64_t)sizeof(double) * sp->n_suspects);
+        bytes += memory_aligned((int64_t)sizeof(int64_t) * sp->n_suspects);
     }
     return bytes;
 }

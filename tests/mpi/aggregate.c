@@ -3,10 +3,10 @@
  * one. Rank 0 prints TAP.
  *
  * pieces: gradients that go in several. cost: what the rules cost beside an all-reduce of the same gradients, as a table. */
-#include "../../lib/data/synthetic.h"
 #include "common/progress.h"
 #include "common/rng.h"
 #include "common/stats.h"
+#include "data/synthetic.h"
 #include "exec/exec_impl.h"
 #include "tap_ranks.h"
 

@@ -83,7 +83,7 @@ static void plain_fair(const float *x, int64_t n, int parts, int faulty, double 
 }
 
 static float *of(enum kernel_aggregate rule, const float *x, int64_t n, int parts,
-                 int faulty, double *suspects) {
+                 int faulty, int64_t *suspects) {
     float *y = floats(n);
     kernel_aggregate(rule, n, parts, faulty, x, y, suspects);
     return y;
@@ -162,7 +162,8 @@ static void test_bad_rows(void) {
     enum { N = 5000, PARTS = 5 };
     static const char *const how[] = {"none", "flipped", "noise", "nan", "1e30"};
     float *g = noise(N, 0.01f, 8), *x = floats(PARTS * N);
-    double *want = doubles(N), suspects[PARTS + 1];
+    double *want = doubles(N);
+    int64_t suspects[PARTS + 1];
     for (int c = 0; c < N; c++)
         want[c] = PARTS * (double)g[c];
     for (int rule = KERNEL_MEDIAN; rule <= KERNEL_FAIR; rule++)
@@ -182,8 +183,8 @@ static void test_bad_rows(void) {
                 close_to(N, y, want, spread ? 0.01 : TIGHT, how[k]);
                 ok(suspects[0] == 0 && suspects[4] == 0 && suspects[2] == (k ? N : 0) &&
                        suspects[PARTS] == N,
-                   "%s, %s: suspected of %g of %g", names[rule], how[k], suspects[2],
-                   suspects[PARTS]);
+                   "%s, %s: suspected of %lld of %lld", names[rule], how[k],
+                   (long long)suspects[2], (long long)suspects[PARTS]);
                 free(y), free(far), free(own);
             }
     free(g), free(x), free(want);

@@ -282,6 +282,52 @@ static void test_groups(void) {
 
 /* ---- device groups ------------------------------------------------------------------------------ */
 
+static struct plan *read_aggregate(const char *keys, const char *mesh, struct err *err) {
+    char text[512];
+    snprintf(
+        text, sizeof text,
+        "{\"format\": \"weft-plan/1\", \"model\": \"gpt:nano\", \"batch\": 24, %s, \"stages\": "
+        "[{\"mesh\": \"%s\", \"layout\": {\"dp\": \"batch\", \"tp\": [\"heads\", \"ffn\"]}}]}",
+        keys, mesh);
+    json_t *doc = json_parse(text, strlen(text), "plan", err);
+    struct plan *p = doc ? plan_from_json(doc, err) : NULL;
+    json_decref(doc);
+    return p;
+}
+
+/* Replicas are what the batch is split over, whatever else is. */
+static void test_aggregate(void) {
+    static const struct {
+        const char *keys, *mesh, *want; /* want: of the message, NULL = it is read */
+        int faulty;
+    } cases[] = {
+        {"\"aggregate\": \"median\"", "dp:3 tp:1", NULL, 1},
+        {"\"aggregate\": \"fair\", \"faulty\": 2", "dp:6 tp:2", NULL, 2},
+        {"\"aggregate\": \"trimmed\", \"faulty\": 0", "dp:1 tp:2", NULL, 0},
+        {"\"aggregate\": \"mean\"", "dp:2 tp:1", NULL, 0},
+        {"\"aggregate\": \"median\"", "dp:1 tp:2", NULL, 1},
+        {"\"aggregate\": \"median\"", "dp:2 tp:2", "stages[0].mesh:...2...median...1...3",
+         0},
+        {"\"aggregate\": \"fair\", \"faulty\": 4", "dp:8 tp:1",
+         "stages[0].mesh:...8...fair...4...9", 0},
+        {"\"aggregate\": \"fairly\"", "dp:3 tp:1", "aggregate:...fair...\"fairly\"", 0},
+        {"\"aggregate\": 3", "dp:3 tp:1", "aggregate:", 0},
+        {"\"faulty\": 1", "dp:3 tp:1", "faulty:...mean", 0},
+        {"\"aggregate\": \"fair\", \"faulty\": -1", "dp:3 tp:1", "faulty:", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err err = {0};
+        struct plan *p = read_aggregate(cases[i].keys, cases[i].mesh, &err);
+        if (cases[i].want)
+            ok(!p && err.status == EXIT_INPUT && message_holds(err.msg, cases[i].want),
+               "%s on %s: %s", cases[i].keys, cases[i].mesh, p ? "not refused" : err.msg);
+        else
+            ok(p && p->faulty == cases[i].faulty, "%s on %s %s", cases[i].keys,
+               cases[i].mesh, err.msg);
+        plan_destroy(p);
+    }
+}
+
 static void refused_under(const char *schedule, const char *stages, const char *want) {
     struct err err = {0};
     struct plan *p = read_schedule(schedule, stages, &err);
@@ -336,6 +382,7 @@ int main(void) {
     test_recompute_selective();
     test_layouts();
     test_rings();
+    test_aggregate();
     test_refused();
     test_groups();
     test_device_groups();

@@ -47,7 +47,7 @@ static int rows_new(struct emit *e, int64_t elems, int like) {
     return emit_buffer(e, elems, e->buffers.p[like].dtype, MEM_temporaries);
 }
 
-/* y = the rule over the rows. */
+/* y = the rule over rows of so many numbers altogether. */
 static void locate(struct guard *a, unsigned axes, int rows, int y, int64_t elems) {
     struct instr *i = emit_instr(a->e, rule_of(a->e->plan));
     i->axes = axes;
@@ -76,11 +76,11 @@ static void reduce(struct guard *a, unsigned axes, int x, int64_t n) {
     if (n % parts) {
         int rows = rows_new(e, n * parts, sent);
         emit_collective(e, I_all_gather, axes, sent, rows, n * parts);
-        locate(a, axes, rows, sent, n);
+        locate(a, axes, rows, sent, n * parts);
     } else {
         int rows = rows_new(e, n, sent), own = rows_new(e, n / parts, sent);
         emit_collective(e, I_all_to_all, axes, sent, rows, n);
-        locate(a, axes, rows, own, n / parts);
+        locate(a, axes, rows, own, n);
         emit_collective(e, I_all_gather, axes, own, sent, n);
     }
     if (sent != x)
@@ -136,7 +136,7 @@ static void scatter(struct guard *a, struct instr ins) {
     ins.out.all_to_all.y = rows;
     arr_push(&a->e->instrs, ins);
     if (ins.work < 0)
-        locate(a, ins.axes, rows, y, n / ins.n.all_to_all.parts);
+        locate(a, ins.axes, rows, y, n);
 }
 
 static void finish_scatter(struct guard *a, struct instr wait) {
@@ -144,8 +144,7 @@ static void finish_scatter(struct guard *a, struct instr wait) {
     wait.out.wait.y = r->buffer;
     wait.n.wait.result = r->scatter.n.reduce_scatter.elems;
     arr_push(&a->e->instrs, wait);
-    locate(a, wait.axes, r->buffer, r->scatter.out.reduce_scatter.y,
-           r->scatter.n.reduce_scatter.elems / r->scatter.n.reduce_scatter.parts);
+    locate(a, wait.axes, r->buffer, r->scatter.out.reduce_scatter.y, wait.n.wait.result);
 }
 
 static void rewrite(struct guard *a, struct instr ins) {

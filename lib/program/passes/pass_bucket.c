@@ -18,8 +18,8 @@ static bool is_statistic(const struct emit *e, const struct instr *ins) {
 /* May the second all-reduce be part of the first? */
 static bool may_join(const struct emit *e, const struct instr *last,
                      const struct instr *ins) {
-    if (last->code != I_all_reduce || ins->code != I_all_reduce || last->axes != ins->axes ||
-        last->guarded != ins->guarded)
+    if (last->code != I_all_reduce || ins->code != I_all_reduce ||
+        last->axes != ins->axes || last->guarded != ins->guarded)
         return false;
     const struct buffer *a = &e->buffers.p[last->in.all_reduce.x];
     const struct buffer *b = &e->buffers.p[ins->in.all_reduce.x];

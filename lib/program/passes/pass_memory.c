@@ -119,10 +119,9 @@ void pass_memory(struct emit *e) {
     lay_out_host(e);
     out->scalars = at + own[MEM_temporaries];
     out->per_target = out->scalars + memory_aligned(sizeof(struct scalars));
-    out->suspects =
-        out->per_target + memory_aligned((int64_t)sizeof(double) * e->n_losses);
+    out->suspects = out->per_target + memory_aligned((int64_t)sizeof(double) * e->n_losses);
     own[MEM_buffers] = out->suspects - out->scalars +
-                       memory_aligned((int64_t)sizeof(double) * out->n_suspects);
+                       memory_aligned((int64_t)sizeof(int64_t) * out->n_suspects);
     out->arena_bytes = out->scalars + own[MEM_buffers];
     memcpy(out->bytes, own, sizeof out->bytes);
 }
