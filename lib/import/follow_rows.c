@@ -158,27 +158,6 @@ static const struct followed *times(struct follow *t, const struct followed *x, 
     return y;
 }
 
-const struct followed *follow_picked(struct follow *t, const struct followed *x) {
-    double n = 1;
-    for (int i = 0; i < x->with->rank; i++)
-        n *= (double)axes_size(&t->axes, &x->with->axis[i]);
-    const struct followed *logits = follow_whole(t, x->of), *y = x->with;
-    if (!logits || !x->over || x->half || !(fabs(x->number * n + 1) < 1e-6) ||
-        !follow_is_plain(t, logits) || !follow_is_plain(t, y))
-        return follow_refuse(t, "a loss that is no mean of cross-entropies");
-    for (int i = 0; i < logits->rank - 1; i++) {
-        struct axis a = logits->axis[i], b = y->axis[i];
-        if (axes_unify(&t->axes, &a, &b) != AXES_ONE)
-            return follow_refuse(t, "a loss whose targets have other dims than the logits");
-    }
-    int op = follow_op(t, OP_cross_entropy, (struct axis){0});
-    follow_operand(t, op, logits);
-    follow_operand(t, op, y);
-    t->loss = op;
-    struct followed like = {.rank = 0};
-    return follow_tensor(t, op, &like);
-}
-
 /* ---- norms ------------------------------------------------------------------------------------------ */
 
 /* x[.., h] and a weight of h, which may have axes of size 1 before it. */
