@@ -2,14 +2,12 @@
 #include "import/translate.h"
 
 #include <ctype.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
     CALLS_MOST = 64,
-    WORK_MOST =
-        1 << 22, /* instructions and operands, calls and turns of loops written out */
+    WORK_MOST = 1 << 22, /* instructions and operands, as often as they are written out */
     NODES_MOST = 1 << 18,
 };
 
