@@ -30,7 +30,8 @@ struct made {
     bool constant; /* follows from no data and no parameter */
     bool weight;   /* a view of a parameter */
     bool scores;   /* follows from a product of two tensors, and no other product */
-    int n;         /* of a tuple */
+    const struct made *rows; /* with zeros behind each of its numbers: places in a table */
+    int n;                   /* of a tuple */
     const struct made *part;
 };
 
