@@ -216,9 +216,11 @@ static const struct row_rule {
     {POINT_SQUARE, FORM_MEAN, NONE, FORM_MEAN_SQUARED},
     {POINT_SUB, FORM_MEAN_SQUARE, FORM_MEAN_SQUARED, FORM_MEAN_SQUARE},
     {POINT_SQRT, FORM_MEAN_SQUARE, NONE, FORM_ROOT},
+    {POINT_RSQRT, FORM_MEAN_SQUARE, NONE, FORM_INVERSE_ROOT},
     {POINT_DIV, FORM_CENTERED, FORM_ROOT, FORM_NORMED},
     {POINT_DIV, TENSOR, FORM_ROOT, FORM_NORMED},
     {POINT_MUL, FORM_CENTERED, FORM_INVERSE_ROOT, FORM_NORMED},
+    {POINT_MUL, TENSOR, FORM_INVERSE_ROOT, FORM_NORMED},
     {POINT_MUL, FORM_INVERSE_ROOT, PARAMETER, FORM_GAIN},
     {POINT_SUB, TENSOR, FORM_MAX, FORM_SHIFTED},
     {POINT_EXP, FORM_SHIFTED, NONE, FORM_EXPS},
@@ -318,6 +320,8 @@ static const struct followed *with_other(struct follow *t, enum point_id id,
         return a;
     if (id == POINT_POW && follow_scalar(t, b, &number) && number == 2)
         return follow_rows(t, POINT_SQUARE, a, NULL);
+    if (id == POINT_POW && follow_scalar(t, b, &number) && number == -0.5)
+        return follow_rows(t, POINT_RSQRT, a, NULL);
     return NULL;
 }
 
