@@ -1,22 +1,25 @@
 #!/usr/bin/env python3
 """What JAX lowers a model to is that model for weft: same ops, same loss.
 
-    $PYTHON scripts/compare-hlo.py [--bin BUILD/bin] [--fixtures DIR] [CASE...]
+    $PYTHON scripts/compare-hlo.py [--bin BUILD/bin] [--fixtures DIR | --large LAYERS] [CASE...]
 
-Needs JAX and numpy; nothing is downloaded: models are small and have random weights. Each case is
-lowered by scripts/export-hlo.py; weft-import must make a model of it with the parameters that it has, a
-scan over layers giving the ops of a list of them, and GPT those of share/models/gpt-qkv.json. weft-run
-begins with the weights and takes three steps of AdamW, and so does JAX: the losses must be the same. What
-weft has no op for must be refused with what the case names.
+Needs JAX and numpy, and equinox for one case; nothing is downloaded: models are small and have random
+weights. Each case is lowered by scripts/export-hlo.py; weft-import must make a model of it with the
+parameters that it has, a scan over layers giving the ops of a list of them (that both are the shipped
+families is tested by tests/unit/import-hlo.c). weft-run begins with the weights and takes three steps of
+AdamW, and so does JAX: the losses must be the same. What weft has no op for must be refused with what the
+case names.
 
-With --fixtures only the modules of the tests are written. Ends with status 1 if losses differ by more than
-1e-5, relative.
+With --fixtures only the modules of the tests are written; with --large a GPT of the sizes of GPT-2 and so
+many layers, not in a scan, is lowered and imported once, and the time said. Ends with status 1 if losses
+differ by more than 1e-5, relative.
 """
 import argparse
 import importlib.util
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -158,6 +161,30 @@ def perceptron():
     return forward, [(normal(a, b), normal(b)) for a, b in zip(sizes, sizes[1:])]
 
 
+def equinox_gpt():
+    """Modules of a library, for one sample each: jax.vmap makes them those of a batch."""
+    import equinox as eqx
+
+    def block(k):
+        return dict(n1=eqx.nn.LayerNorm(WIDTH), n2=eqx.nn.LayerNorm(WIDTH),
+                    attn=eqx.nn.MultiheadAttention(HEADS, WIDTH, key=k), up=eqx.nn.Linear(WIDTH, 96, key=k),
+                    down=eqx.nn.Linear(96, WIDTH, key=k))
+    k = jax.random.split(jax.random.key(0), LAYERS + 2)
+    model = dict(wte=eqx.nn.Embedding(VOCAB, WIDTH, key=k[-1]), pos=normal(SEQ, WIDTH),
+                 blocks=[block(q) for q in k[:LAYERS]], norm=eqx.nn.LayerNorm(WIDTH),
+                 head=eqx.nn.Linear(WIDTH, VOCAB, use_bias=False, key=k[-2]))
+    params, static = eqx.partition(model, eqx.is_array)
+
+    def one(m, ids):
+        x, seen = jax.vmap(m["wte"])(ids) + m["pos"], jnp.tril(jnp.ones((SEQ, SEQ), bool))
+        for b in m["blocks"]:
+            y = jax.vmap(b["n1"])(x)
+            x = x + b["attn"](y, y, y, mask=seen)
+            x = x + jax.vmap(lambda r: b["down"](jax.nn.gelu(b["up"](b["n2"](r)))))(x)
+        return jax.vmap(lambda r: m["head"](m["norm"](r)))(x)
+    return lambda params, tokens: jax.vmap(lambda ids: one(eqx.combine(params, static), ids))(tokens), params
+
+
 def with_loss(made):
     forward, params = made
 
@@ -190,7 +217,7 @@ def gradient():
 
 
 CASES = {  # what makes it; the case whose ops it has; what is refused
-    "gpt": dict(make=gpt, shipped=True), "gpt-scan": dict(make=lambda: gpt(scan=True), like="gpt"),
+    "gpt": dict(make=gpt), "gpt-scan": dict(make=lambda: gpt(scan=True), like="gpt"),
     "gpt-loss": dict(make=lambda: with_loss(gpt()), like="gpt", loss=True),
     "gpt-optax": dict(make=lambda: with_optax_loss(gpt()), like="gpt", loss=True),
     "gpt-flax": dict(make=lambda: gpt(norm=fast_norm, take=True), like="gpt"),
@@ -198,6 +225,7 @@ CASES = {  # what makes it; the case whose ops it has; what is refused
     "llama": dict(make=llama), "llama-scan": dict(make=lambda: llama(scan=True), like="llama"),
     "llama-turned": dict(make=lambda: llama(rotary=turned), like="llama"),
     "llama-fused": dict(make=lambda: llama(fused=True), like="llama"),
+    "equinox": dict(make=equinox_gpt, needs="equinox"),
     "perceptron": dict(make=perceptron, image=True),
     "sorted": dict(make=sorted_logits, image=True, refused=r"sort \(1, in .*sort"),
     "gradient": dict(make=gradient, loss=True, refused="gradient"),
@@ -314,6 +342,9 @@ def imported(name, bin, folder):
 
 def compare(name, bin, folder):
     case = CASES[name]
+    if "needs" in case and not importlib.util.find_spec(case["needs"]):
+        print(f"{name}: {case['needs']} is not installed: left out", flush=True)
+        return True
     rc, _, err, function, params, data, inputs, targets = imported(name, bin, folder)
     if rc or "refused" in case:
         good = rc == 3 and bool(re.search(case.get("refused", "^$"), err))
@@ -339,12 +370,33 @@ def compare(name, bin, folder):
     return same and isinstance(worst, float) and worst < LIMIT
 
 
+def large(bin, count):
+    """Processor seconds of weft-import."""
+    global normal, WIDTH, HEADS, LAYERS, SEQ, VOCAB
+    WIDTH, HEADS, LAYERS, SEQ, VOCAB = 768, 12, count, 1024, 50257
+    normal = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        function, params = gpt()
+        args = (params, jax.ShapeDtypeStruct((8, SEQ), jnp.int32))
+        export_hlo.export(function, args, f"{folder}/large.hlo")
+        text = jax.jit(function).lower(*args).compiler_ir("hlo").as_hlo_text()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        rc, _, err = run(f"{bin}/weft-import", "-o", f"{folder}/model.json", f"{folder}/large.hlo")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"{text.count(' = ')} instructions: {after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime:.2f} s, "
+          f"{err.strip()}")
+    return rc
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default="bin")
     parser.add_argument("--fixtures", metavar="DIR")
+    parser.add_argument("--large", type=int, metavar="LAYERS")
     parser.add_argument("cases", nargs="*", metavar="CASE", default=list(CASES))
     args, good = parser.parse_args(), True
+    if args.large:
+        return large(args.bin, args.large)
     for name in FIXTURES if args.fixtures else args.cases:
         with tempfile.TemporaryDirectory() as folder:
             if args.fixtures:

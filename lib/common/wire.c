@@ -108,11 +108,3 @@ void wire_put_uints(struct wire_out *out, int number, const int64_t *values, int
     wire_put_bytes(out, number, packed.p, (size_t)packed.n);
     arr_release(&packed);
 }
-
-void wire_put_double(struct wire_out *out, int number, double value) {
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    put_tag(out, number, WIRE_FIXED64);
-    for (int i = 0; i < 8; i++)
-        arr_push(out, (uint8_t)(bits >> (8 * i)));
-}

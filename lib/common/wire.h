@@ -61,6 +61,5 @@ void wire_put_bytes(struct wire_out *out, int number, const void *bytes, size_t 
 void wire_put_text(struct wire_out *out, int number, const char *text);
 /* Packed. */
 void wire_put_uints(struct wire_out *out, int number, const int64_t *values, int64_t n);
-void wire_put_double(struct wire_out *out, int number, double value);
 
 #endif

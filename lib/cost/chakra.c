@@ -216,9 +216,11 @@ static void write_message(struct writer *w, struct action a, const struct instr 
     attr_int(&node, "comm_dst", INT32, (uint64_t)(type == SEND ? other : w->rank));
     attr_int(&node, "comm_tag", INT32, (uint64_t)(tag & INT_MAX));
     attr_int(&node, "comm_size", INT64, (uint64_t)bytes);
-    end_node(w, &node, type, type == RECEIVE, &data);
+    end_node(w, &node, type, type == RECEIVE && i->work < 0, &data);
     if (type == RECEIVE)
         write_buffers(w, a.stage, i);
+    if (i->work >= 0) /* of a ring: what is waited for is the one that came */
+        w->started[i->work] = w->id;
     w->counts->messages += type == SEND;
     w->counts->message_bytes += type == SEND ? bytes : 0;
     arr_release(&data);

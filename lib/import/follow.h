@@ -214,8 +214,6 @@ const struct followed *follow_reduce(struct follow *t, const struct exported_nod
                                      bool *known);
 /* Is it one number for each row? */
 bool follow_is_row(const struct followed *x);
-/* The cross-entropy that picked logarithms are. */
-const struct followed *follow_picked(struct follow *t, const struct followed *x);
 /* follow_attention.c: q and k [.., seq, d], v alike; scores say scale and mask. */
 const struct followed *follow_attend(struct follow *t, const struct followed *scores,
                                      const struct followed *v, bool causal);

@@ -183,21 +183,6 @@ static const struct followed *add(struct follow *t, const struct exported_node *
 
 /* ---- products ------------------------------------------------------------------------------------------ */
 
-static const struct followed *norm(struct follow *t, const struct followed *x,
-                                   const struct followed *w) {
-    const struct followed *of = follow_whole(t, x->of);
-    if (!of || w->rank != 1)
-        return follow_refuse(t, "a norm whose weight has several axes");
-    struct axis last = of->axis[of->rank - 1], p = w->axis[0];
-    if (axes_unify(&t->axes, &last, &p) != AXES_ONE)
-        return follow_refuse(t, "a norm whose weight is of another dim");
-    int op = follow_op(t, OP_rmsnorm, follow_dims(t, of));
-    follow_operand(t, op, of);
-    follow_param(t, op, w, p);
-    follow_attr(t, op, "eps", json_real(x->number));
-    return follow_tensor(t, op, of);
-}
-
 static const struct followed *angle(struct follow *t, const struct followed *x,
                                     const struct followed *table) {
     struct followed *y = follow_new(t, FORM_ANGLED, x);
@@ -215,15 +200,6 @@ static const struct followed *multiply(struct follow *t, const struct followed *
         y->number *= number;
         return a->table < 0 ? y : follow_refuse(t, "scores are masked, then scaled");
     }
-    if (b->form == FORM_INVERSE_ROOT && !b->centered && is_data(a) &&
-        root_of(a) == root_of(b->of)) {
-        struct followed *y = follow_new(t, FORM_NORMED, a);
-        y->of = b->of;
-        y->number = b->number;
-        return a == b->of ? y : follow_refuse(t, "a norm of another tensor's mean square");
-    }
-    if (a->form == FORM_NORMED && b->form == FORM_PARAMETER)
-        return norm(t, a, b);
     if ((is_data(a) || a->form == FORM_TURNED) && b->form == FORM_CONSTANT && b->value >= 0)
         return angle(t, a, b);
     if (is_data(a) && is_data(b) && follow_is_silu(t, a)) {
@@ -338,12 +314,6 @@ static const struct followed *copy(struct follow *t, const struct exported_node 
     return follow_tensor(t, op, x);
 }
 
-static const struct followed *inverse_root(struct follow *t, const struct followed *x) {
-    struct followed *y = (struct followed *)follow_reaxed(t, x, x->rank, x->axis);
-    y->form = FORM_INVERSE_ROOT;
-    return y;
-}
-
 const struct followed *follow_point(struct follow *t, const struct exported_node *n,
                                     bool *known) {
     const struct point *p = point_find(n->target);
@@ -352,17 +322,12 @@ const struct followed *follow_point(struct follow *t, const struct exported_node
         return NULL;
     const struct followed *a = follow_arg(t, n, p->arg[0]),
                           *b = p->arg[1] ? follow_arg(t, n, p->arg[1]) : NULL, *y = NULL;
-    double number;
     if (!a || (p->arg[1] && !b))
         return follow_refuse(t, "its operand is missing");
     if (p->id == POINT_COPY)
         return copy(t, n, a);
     if (p->id == POINT_WHERE || p->id == POINT_FILL)
         return choose(t, n, p);
-    if (a->form == FORM_MEAN_SQUARE &&
-        (p->id == POINT_RSQRT ||
-         (p->id == POINT_POW && follow_scalar(t, b, &number) && number == -0.5)))
-        return inverse_root(t, a);
     if ((y = extend(t, n, p)) || (y = follow_rows(t, p->id, a, b)) || t->why)
         return y;
     switch (p->id) {

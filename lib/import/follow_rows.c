@@ -158,27 +158,6 @@ static const struct followed *times(struct follow *t, const struct followed *x, 
     return y;
 }
 
-const struct followed *follow_picked(struct follow *t, const struct followed *x) {
-    double n = 1;
-    for (int i = 0; i < x->with->rank; i++)
-        n *= (double)axes_size(&t->axes, &x->with->axis[i]);
-    const struct followed *logits = follow_whole(t, x->of), *y = x->with;
-    if (!logits || !x->over || x->half || !(fabs(x->number * n + 1) < 1e-6) ||
-        !follow_is_plain(t, logits) || !follow_is_plain(t, y))
-        return follow_refuse(t, "a loss that is no mean of cross-entropies");
-    for (int i = 0; i < logits->rank - 1; i++) {
-        struct axis a = logits->axis[i], b = y->axis[i];
-        if (axes_unify(&t->axes, &a, &b) != AXES_ONE)
-            return follow_refuse(t, "a loss whose targets have other dims than the logits");
-    }
-    int op = follow_op(t, OP_cross_entropy, (struct axis){0});
-    follow_operand(t, op, logits);
-    follow_operand(t, op, y);
-    t->loss = op;
-    struct followed like = {.rank = 0};
-    return follow_tensor(t, op, &like);
-}
-
 /* ---- norms ------------------------------------------------------------------------------------------ */
 
 /* x[.., h] and a weight of h, which may have axes of size 1 before it. */
@@ -237,9 +216,11 @@ static const struct row_rule {
     {POINT_SQUARE, FORM_MEAN, NONE, FORM_MEAN_SQUARED},
     {POINT_SUB, FORM_MEAN_SQUARE, FORM_MEAN_SQUARED, FORM_MEAN_SQUARE},
     {POINT_SQRT, FORM_MEAN_SQUARE, NONE, FORM_ROOT},
+    {POINT_RSQRT, FORM_MEAN_SQUARE, NONE, FORM_INVERSE_ROOT},
     {POINT_DIV, FORM_CENTERED, FORM_ROOT, FORM_NORMED},
     {POINT_DIV, TENSOR, FORM_ROOT, FORM_NORMED},
     {POINT_MUL, FORM_CENTERED, FORM_INVERSE_ROOT, FORM_NORMED},
+    {POINT_MUL, TENSOR, FORM_INVERSE_ROOT, FORM_NORMED},
     {POINT_MUL, FORM_INVERSE_ROOT, PARAMETER, FORM_GAIN},
     {POINT_SUB, TENSOR, FORM_MAX, FORM_SHIFTED},
     {POINT_EXP, FORM_SHIFTED, NONE, FORM_EXPS},
@@ -339,6 +320,8 @@ static const struct followed *with_other(struct follow *t, enum point_id id,
         return a;
     if (id == POINT_POW && follow_scalar(t, b, &number) && number == 2)
         return follow_rows(t, POINT_SQUARE, a, NULL);
+    if (id == POINT_POW && follow_scalar(t, b, &number) && number == -0.5)
+        return follow_rows(t, POINT_RSQRT, a, NULL);
     return NULL;
 }
 

@@ -228,6 +228,28 @@ static const struct followed *recognise(struct follow *t, const struct followed 
     return follow_tensor(t, op, x);
 }
 
+/* The cross-entropy that picked logarithms are, where they are the mean of all of them. */
+static const struct followed *picked(struct follow *t, const struct followed *x) {
+    double n = 1;
+    for (int i = 0; i < x->with->rank; i++)
+        n *= (double)axes_size(&t->axes, &x->with->axis[i]);
+    const struct followed *logits = follow_whole(t, x->of), *y = x->with;
+    if (!logits || !x->over || x->half || !(fabs(x->number * n + 1) < 1e-6) ||
+        !follow_is_plain(t, logits) || !follow_is_plain(t, y))
+        return follow_refuse(t, "a loss that is no mean of cross-entropies");
+    for (int i = 0; i < logits->rank - 1; i++) {
+        struct axis a = logits->axis[i], b = y->axis[i];
+        if (axes_unify(&t->axes, &a, &b) != AXES_ONE)
+            return follow_refuse(t, "a loss whose targets have other dims than the logits");
+    }
+    int op = follow_op(t, OP_cross_entropy, (struct axis){0});
+    follow_operand(t, op, logits);
+    follow_operand(t, op, y);
+    t->loss = op;
+    struct followed like = {.rank = 0};
+    return follow_tensor(t, op, &like);
+}
+
 /* ---- any value ---------------------------------------------------------------------------- */
 
 static const struct followed *make_whole(struct follow *t, const struct followed *x) {
@@ -248,7 +270,7 @@ static const struct followed *make_whole(struct follow *t, const struct followed
                                 "rotary positions");
     case FORM_SCORES:
         return follow_refuse(t, "a product of two tensors, outside of attention");
-    case FORM_PICKED: return follow_picked(t, x);
+    case FORM_PICKED: return picked(t, x);
     case FORM_ROTATED:
         return follow_refuse(t, "half of rotary positions, without the other");
     case FORM_SCALED: return follow_refuse(t, "a norm of centered rows without a bias");

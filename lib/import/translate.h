@@ -30,7 +30,8 @@ struct made {
     bool constant; /* follows from no data and no parameter */
     bool weight;   /* a view of a parameter */
     bool scores;   /* follows from a product of two tensors, and no other product */
-    int n;         /* of a tuple */
+    const struct made *rows; /* with zeros behind each of its numbers: places in a table */
+    int n;                   /* of a tuple */
     const struct made *part;
 };
 
@@ -46,6 +47,13 @@ struct translate {
     bool failed; /* the message says where */
 };
 
+/* ---- translate_node.c -------------------------------------------------------------------------------- */
+
+/* Is an element of this PrimitiveType a whole number or a truth value? */
+bool translate_is_integer(int type);
+/* A value that is made by the next node, or by none; without a path it is called after itself. */
+int translate_value(struct translate *t, enum exported_role role, const char *path,
+                    int rank, const int64_t *size, int type);
 /* Nodes: arguments are a list that is taken over; the result has these sizes. */
 json_t *translate_tensor(struct translate *t, json_t *args, const char *name, int value);
 json_t *translate_int(json_t *args, const char *name, int64_t v);
@@ -62,10 +70,12 @@ int translate_permute(struct translate *t, const struct made *x, int value,
 int translate_full(struct translate *t, const struct made *x);
 /* A part of a stack of parameters, as a parameter of its own: or -1 where it is none. */
 int translate_part(struct translate *t, const struct made *x, int64_t index);
-/* translate_op.c: what an instruction without computations of its own makes. False: not known. */
+
+/* ---- translate_op.c, translate_dot.c ----------------------------------------------------------------- */
+
+/* What an instruction without computations of its own makes. False: not known. */
 bool translate_op(struct translate *t, const struct hlo_instruction *x,
                   const struct made *const *in, struct made *out);
-/* translate_dot.c */
 bool translate_dot(struct translate *t, const struct hlo_instruction *x,
                    const struct made *const *in, struct made *out);
 bool translate_gather(struct translate *t, const struct hlo_instruction *x,

@@ -236,23 +236,29 @@ static bool one(const struct hlo_list *list, int64_t v) {
     return list->n == 1 && list->p[0] == v;
 }
 
+/* Whole rows of a table, by their numbers; the dim that counts the rows of each, 1, may stay. */
 static bool embedding(struct translate *t, const struct hlo_instruction *x,
                       const struct made *const *in, struct made *out) {
-    const struct hlo_list *g = x->gather;
-    int rank = x->shape.rank, width = in[0]->shape->rank - 1;
-    int64_t vector = g[GATHER_VECTOR].n ? g[GATHER_VECTOR].p[0] : 0;
-    if (width != 1 || g[GATHER_OFFSET].n != 1 || rank < 1 ||
-        !one(&g[GATHER_OFFSET], rank - 1) || !one(&g[GATHER_COLLAPSED], 0) ||
-        !one(&g[GATHER_MAP], 0) || x->gather_sizes.n != 2 || x->gather_sizes.p[0] != 1 ||
+    const struct hlo_list *g = x->gather, *offset = &g[GATHER_OFFSET];
+    const struct made *ids = g[GATHER_MAP].n == 1 ? in[1] : in[1]->rows;
+    int64_t vector = g[GATHER_VECTOR].n ? g[GATHER_VECTOR].p[0] : 0, size[HLO_MAX_RANK];
+    int stays = g[GATHER_COLLAPSED].n == 0, rank = x->shape.rank - 1 - stays;
+    if (in[0]->shape->rank != 2 || offset->n != 1 + stays || rank < 0 || !ids ||
+        offset->p[0] != rank || offset->p[stays] != rank + stays ||
+        (!stays && !one(&g[GATHER_COLLAPSED], 0)) || !g[GATHER_MAP].n ||
+        g[GATHER_MAP].p[0] != 0 || x->gather_sizes.n != 2 || x->gather_sizes.p[0] != 1 ||
         x->gather_sizes.p[1] != in[0]->shape->size[1])
         return false;
-    int rows = rows_of(t, in[1], vector, rank - 1, x->shape.size);
+    memcpy(size, x->shape.size, sizeof size);
+    size[rank] = in[0]->shape->size[1];
+    int rows = rows_of(t, ids, vector, rank, size);
     if (rows < 0)
         return false;
     json_t *args = translate_tensor(t, json_array(), "weight", translate_full(t, in[0]));
-    out->value = translate_node(t, "aten.embedding.default",
-                                translate_tensor(t, args, "indices", rows), rank,
-                                x->shape.size, x->shape.type, false);
+    int y = translate_node(t, "aten.embedding.default",
+                           translate_tensor(t, args, "indices", rows), rank + 1, size,
+                           x->shape.type, false);
+    out->value = translate_view(t, out, y, x->shape.rank, x->shape.size);
     return true;
 }
 

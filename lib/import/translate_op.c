@@ -308,6 +308,18 @@ static bool dynamic_slice(struct translate *t, const struct hlo_instruction *x,
     return take(t, x, in[0], (const int64_t(*)[3])part, out);
 }
 
+/* Numbers of rows, each with zeros behind it: where in a table rows begin. */
+static const struct made *rows_of(struct translate *t, const struct hlo_instruction *x,
+                                  const struct made *const *in, int64_t d) {
+    bool rows = !in[0]->known && d == x->shape.rank - 1 && in[0]->shape->size[d] == 1;
+    for (int i = 1; i < x->operands.n; i++)
+        rows &= in[i]->known && in[i]->number == 0;
+    struct made *own = rows ? arena_alloc(&t->h.arena, sizeof *own) : NULL;
+    if (own)
+        *own = *in[0];
+    return own;
+}
+
 static bool concatenate(struct translate *t, const struct hlo_instruction *x,
                         const struct made *const *in, struct made *out) {
     int64_t d = x->dimensions.n == 1 ? x->dimensions.p[0] : -1, size[HLO_MAX_RANK];
@@ -335,6 +347,7 @@ static bool concatenate(struct translate *t, const struct hlo_instruction *x,
     json_array_append_new(
         args, json_pack("{s:s, s:{s:o}}", "name", "tensors", "arg", "as_tensors", list));
     out->constant = constant;
+    out->rows = rows_of(t, x, in, d);
     out->value = translate_node(t, "aten.cat.default", translate_int(args, "dim", d),
                                 x->shape.rank, size, x->shape.type, constant);
     return true;

@@ -75,6 +75,27 @@ head -c 3000 "$archives/unet.pt2" >cut.pt2
 run weft-import cut.pt2
 refuses 3 'cut.pt2: .*zip' 'an archive that is cut off'
 
+# ---- HLO modules -----------------------------------------------------------------------------------------
+run weft-import "$archives/gpt-scan.hlo"
+cp out gpt.json
+is "$status $(jq -c '[.name, .sizes.layers, (.ops | length), .about]' out)" \
+    '0 ["gpt-scan",3,6,"From an HLO module."]' 'a scan over layers is blocks that repeat'
+is "$(sed 's/.*: \([0-9]*\) parameters.*/\1/' err)" 91824 'with as many parameters'
+is "$(jq -c '.weights.tensors["layer.*.up.weight"]' out)" '"blocks.*.mlp.up"' 'which have names'
+"$bin/weft-import" -q <"$archives/gpt-scan.hlo" 2>err | jq -c '.name = "gpt-scan"' >out
+[ "$(jq -cS . out)" = "$(jq -cS . gpt.json)" ]
+ok $? 'a module may come on standard input'
+run weft-search -q -m ./gpt.json --cluster h100-8 -b 16
+is "$status $(jq -c '.model.name' out)" '0 "gpt-scan"' 'weft-search takes it'
+run weft-import "$archives/sorted.hlo"
+refuses 3 'sorted.hlo: .*sort (1, in sort: ' 'an opcode that weft lacks'
+head -c 3000 "$archives/gpt-scan.hlo" >cut.hlo
+run weft-import cut.hlo
+refuses 3 'cut.hlo: .*cut off' 'a module that is cut off'
+echo 'HloModule jit_f' >text.hlo
+run weft-import text.hlo
+refuses 3 'text.hlo: expected a serialized' 'the text of one'
+
 # ---- what is refused -----------------------------------------------------------------------------------
 jq '.rope_scaling = {rope_type: "longrope", factor: 4.0}' folder/config.json >longrope.json
 run weft-import longrope.json

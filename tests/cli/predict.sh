@@ -94,6 +94,15 @@ run -p a.db --cluster v100-4x8 plan.json
 holds out '.fits == true and .cluster.nodes == 4' 'a shipped cluster'
 
 # ---- the timeline ------------------------------------------------------------------------------
+run -p a.db --chakra traces plan.json
+cmp -s out first.json
+ok $? 'traces of Chakra change nothing in it either'
+is "$status $(ls traces | tr '\n' ' ')" '0 comm_groups.json weft.0.et weft.1.et weft.2.et weft.3.et ' \
+    'a trace of every rank'
+is "$(sed 's/.*: 4 ranks, [0-9]* nodes, [0-9]* collectives, \([0-9]*\) messages of \([0-9]*\) bytes/\1 \2/' err)" \
+    "30 $((4 * (4 + 2) * 2 * 64 * 96 * 4 + 3 * 256 * 96 * 4))" \
+    'each half of four micro-batches to either rank, one back, and what the embedding ties'
+refuses 4 '--chakra: .*nowhere' 'a folder that cannot be made' -- -p a.db --chakra nowhere/traces plan.json
 run -p a.db --trace t.json plan.json
 cmp -s out first.json
 ok $? 'a trace changes nothing in the prediction'

@@ -130,6 +130,8 @@ static int64_t count_nodes(const struct program *g, int rank, int64_t *collectiv
                 free(pieces);
             }
             *collectives += opcode_key(i->code) == KEY_COMM;
+            *collectives -= i->code == I_shift; /* two messages */
+            n += i->code == I_shift;
             n += i->code == I_wait                        ? 0
                  : i->code == I_send || i->code == I_recv ? messages
                                                           : 1;
@@ -197,5 +199,11 @@ int main(void) {
     check("{'format': 'weft-plan/1', 'model': 'gpt:nano', "
           "'set': 'layers=2,hidden=96,heads=4,seq=64', 'batch': 8, 'stages': "
           "[{'mesh': 'dp:2 cp:2', 'layout': {'dp': 'batch', 'cp': 'seq'}}]}");
+    /* A ring: keys go round beside the attention with those before. */
+    check(
+        "{'format': 'weft-plan/1', 'model': 'llama', 'set': "
+        "'layers=2,hidden=64,heads=4,kv_heads=4,ffn=96,seq=128,vocab=256', 'batch': 8, 'stages': "
+        "[{'mesh': 'dp:2 cp:2', 'ring': true, 'layout': {'dp': 'batch', 'cp': "
+        "['seq', 'vocab', 'heads', 'kv_heads', 'ffn']}}]}");
     return done_testing();
 }

@@ -68,6 +68,15 @@ static void say(const json_t *notes) {
         note("weft-import: %s", json_string_value(json_array_get(notes, i)));
 }
 
+/* Text is for people: XLA prints it otherwise from version to version. */
+static json_t *refuse_text(struct err *err) {
+    err_input(err, "expected a serialized HLO module, got the text of one");
+    err_hint(
+        err,
+        "write what as_serialized_hlo_module_proto() gives, as scripts/export-hlo.py does");
+    return NULL;
+}
+
 /* Archives are mapped, since they may hold weights; what else there is, is read as a whole. */
 static json_t *read_document(const char *path, struct err *err) {
     size_t size;
@@ -78,6 +87,8 @@ static json_t *read_document(const char *path, struct err *err) {
         doc = import_exported(path, &notes, err);
     else if (text && import_is_program(text, size))
         doc = import_exported_bytes(text, (int64_t)size, "model", &notes, err);
+    else if (text && (!strncmp(text, "HloModule ", 10) || !strncmp(text, "module @", 8)))
+        doc = refuse_text(err);
     else if (text)
         doc = read_config(
             config = json_parse(text, size, in ? "standard input" : path, err), err);
