@@ -10,7 +10,7 @@
  *
  *     struct link_fit *f = link_fit_create(times, &cluster, model->links);
  *     struct link_time t = link_fit_time(f, I_all_reduce, 8, 1, 3 << 20, &link);
- *     if (t.us >= 0) ... t.us / (1 + t.within) ...     // at least, as often as nine times of ten
+ *     if (t.us >= 0) ... t.us ...
  *     link_fit_destroy(f);
  */
 #ifndef WEFT_LINK_FIT_H
