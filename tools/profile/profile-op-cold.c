@@ -120,8 +120,9 @@ int cold_of_model(struct model *m, enum dtype dtype, int64_t samples, int64_t ca
     struct plan *plan = plan_create(m, 1, bounds);
     plan->batch = 2 * samples;
     plan->micro_batch = (int)samples;
+    plan->schedule = SCHEDULE_1f1b;
     plan->dtype = dtype;
-    struct program *g = program_compile(plan, err);
+    struct program *g = plan_check(plan, err) < 0 ? NULL : program_compile(plan, err);
     if (g)
         cold_of_program(g, cache, out);
     program_destroy(g);
