@@ -228,6 +228,7 @@ $(1): $(1).o $$(call archives,$$($(1)_uses))
 endef
 $(foreach t,$(UNIT_BINS),$(eval $(call unit_rules,$(t))))
 $(O)/tests/unit/cuda-workspace: $(O)/lib/comm/comm_workspace.o
+$(O)/tests/unit/cost-cold: $(O)/tools/profile/profile-op-cold.o
 $(O)/tests/unit/cuda-pair-rows: $(O)/tools/profile/profile-op-pairs.o
 
 # tests/emulate/cuda-*.c run the kernels of GPUs on the CPU: the same files, compiled as C++ against

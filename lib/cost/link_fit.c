@@ -232,10 +232,6 @@ void link_fit_destroy(struct link_fit *f) {
     free(f);
 }
 
-int64_t link_fit_rows(const struct link_fit *f) {
-    return f->rows.n;
-}
-
 struct link_time link_fit_time(const struct link_fit *f, enum opcode code, int64_t size,
                                int64_t stride, int64_t bytes,
                                const struct link_class *link) {

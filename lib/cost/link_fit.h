@@ -10,7 +10,7 @@
  *
  *     struct link_fit *f = link_fit_create(times, &cluster, model->links);
  *     struct link_time t = link_fit_time(f, I_all_reduce, 8, 1, 3 << 20, &link);
- *     if (t.us >= 0) ... t.us, within t.us / (1 + t.within) .. t.us * (1 + t.within) ...
+ *     if (t.us >= 0) ... t.us ...
  *     link_fit_destroy(f);
  */
 #ifndef WEFT_LINK_FIT_H
@@ -31,8 +31,6 @@ struct link_time {
 struct link_fit *link_fit_create(const struct profile_times *times, const struct cluster *c,
                                  const struct link_curve *prior);
 void link_fit_destroy(struct link_fit *f); /* NULL is fine */
-/* How many rows of collectives and messages it rests on. */
-int64_t link_fit_rows(const struct link_fit *f);
 
 /* code == I_send: one message, of which size and stride do not count. */
 struct link_time link_fit_time(const struct link_fit *f, enum opcode code, int64_t size,

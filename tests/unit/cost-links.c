@@ -48,7 +48,6 @@ static struct link_fit *fit(const char *path) {
     put(db, "all_gather", I_all_gather, 8, 1, false, false);
     put(db, "all_gather", I_all_gather, 4, 4, true, false);
     put(db, "all_reduce", I_all_reduce, 8, 1, false, true);
-    put(db, "all_gather", I_all_gather, 64, 1, true, false); /* more than there are */
     struct profile_times *t = profile_load(db, NULL, &err);
     profile_close(db);
     struct link_fit *f = link_fit_create(t, &cluster, NULL);
@@ -67,8 +66,6 @@ static double off(struct link_time t, double us) {
 }
 
 static void test_fit(struct link_fit *f) {
-    ok(link_fit_rows(f) == 4 * 8,
-       "rows of groups that the cluster has no room for are left out");
     struct link_time t = ask(f, I_all_gather, 8, 1, false, 1 << 16);
     double x = off(t, told(I_all_gather, 8, 1, false, 1 << 16));
     ok(fabs(x) < 1, "a row: %+.2f %%", x);

@@ -38,9 +38,9 @@ static bool is_update(enum opcode code) {
 }
 
 static int count_sets(const struct instr_key *key, const struct instr_work *w,
-                      int64_t budget) {
-    int64_t old = operands_bytes(key, w, true);
-    int64_t room = budget - operands_bytes(key, w, false) - memory_aligned(1);
+                      unsigned mask, int64_t budget) {
+    int64_t old = operands_bytes(key, w, mask, true);
+    int64_t room = budget - operands_bytes(key, w, mask, false) - memory_aligned(1);
     int64_t most = is_update(key->code) ? UPDATE_BYTES : OLD_BYTES;
     int64_t n = old ? (most < room ? most : room) / old : 1;
     return n > SETS_MOST ? SETS_MOST : n < 1 ? 1 : (int)n;
@@ -55,10 +55,12 @@ static struct instr_work work_of(const struct instr_key *key) {
     return w;
 }
 
-int64_t bench_bytes(const struct instr_key *key, int64_t budget) {
+int64_t bench_bytes(const struct cold *cold, const struct instr_key *key, int64_t budget) {
     struct instr_work w = work_of(key);
-    return operands_bytes(key, &w, false) +
-           count_sets(key, &w, budget) * operands_bytes(key, &w, true) + memory_aligned(1);
+    unsigned mask = cold_operands(cold, key);
+    return operands_bytes(key, &w, mask, false) +
+           count_sets(key, &w, mask, budget) * operands_bytes(key, &w, mask, true) +
+           memory_aligned(1);
 }
 
 /* ---- making ready --------------------------------------------------------- */
@@ -113,9 +115,10 @@ int bench_prepare(struct bench *b, const struct instr_key *key, struct err *err)
     b->work = work_of(key);
     b->info = instr_info(key->code);
     b->key = *key;
-    b->sets = count_sets(key, &b->work, b->budget);
+    b->old = cold_operands(b->cold, key);
+    b->sets = count_sets(key, &b->work, b->old, b->budget);
     b->next = 0;
-    int64_t bytes = bench_bytes(key, b->budget);
+    int64_t bytes = bench_bytes(b->cold, key, b->budget);
     if (bytes > b->size) {
         device_free(b->device, b->memory);
         b->size = 0;

@@ -112,7 +112,7 @@ int norms_measure(struct bench *b, const struct pairs *p, const struct instr_key
     const struct norm_places *at = places_of(p, key);
     struct measured both, other, alone = {0};
     if (!at || !at->paired || !may_fit(key) ||
-        bench_bytes(key, 0) + bench_bytes(&sum, 0) > b->budget / 2)
+        bench_bytes(NULL, key, 0) + bench_bytes(NULL, &sum, 0) > b->budget / 2)
         return PAIRS_APART;
     int rc = measure_both(b, key, &sum, l, &both, err);
     if (rc == 0)

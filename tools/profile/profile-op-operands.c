@@ -12,45 +12,49 @@
 
 enum { PATTERN = 1 << 14 /* numbers */, WORD = 4 /* bytes of a copied element */ };
 
-static bool is_old(const struct operand_info *o) {
-    return o->flags & OPERAND_OLD;
-}
-
 static int64_t operand_bytes(const struct operand_info *o, enum dtype dtype,
                              int64_t elems) {
     return memory_aligned(dtype_size(operand_dtype(o, dtype)) * elems);
 }
 
-int64_t operands_bytes(const struct instr_key *key, const struct instr_work *w, bool old) {
+int64_t operands_bytes(const struct instr_key *key, const struct instr_work *w,
+                       unsigned mask, bool old) {
     const struct instr_info *info = instr_info(key->code);
     int64_t bytes = 0;
-    for (int i = 0; i < info->n_in; i++)
-        if (is_old(&info->in[i]) == old)
+    for (int i = 0; i < info->n_in; i++, mask >>= 1)
+        if ((mask & 1) == old)
             bytes += operand_bytes(&info->in[i], key->dtype, w->in[i]);
-    for (int i = 0; i < info->n_out; i++)
-        if (is_old(&info->out[i]) == old)
+    for (int i = 0; i < info->n_out; i++, mask >>= 1)
+        if ((mask & 1) == old)
             bytes += operand_bytes(&info->out[i], key->dtype, w->out[i]);
     return bytes;
 }
 
 /* Takes the operand's place from what is left of the old or of the other ones. */
 static void *take(const struct bench *b, const struct operand_info *o, int64_t elems,
-                  char **fresh, char **old) {
-    char **at = is_old(o) ? old : fresh, *p = *at;
+                  char **at) {
+    char *p = *at;
     *at += operand_bytes(o, b->key.dtype, elems);
     return elems ? p : NULL;
+}
+
+/* All operands of an instruction, from the two places on. */
+static void take_all(const struct bench *b, const struct instr_info *info,
+                     const struct instr_work *w, unsigned mask, char *fresh, char *old,
+                     union instr_src *in, union instr_dst *out) {
+    for (int i = 0; i < info->n_in; i++, mask >>= 1)
+        in->v[i] = take(b, &info->in[i], w->in[i], mask & 1 ? &old : &fresh);
+    for (int i = 0; i < info->n_out; i++, mask >>= 1)
+        out->v[i] = take(b, &info->out[i], w->out[i], mask & 1 ? &old : &fresh);
 }
 
 void operands_at(const struct bench *b, int set, union instr_src *in,
                  union instr_dst *out) {
     const struct instr_work *w = &b->work;
     char *fresh = b->memory;
-    char *old = b->memory + operands_bytes(&b->key, w, false) +
-                set * operands_bytes(&b->key, w, true);
-    for (int i = 0; i < b->info->n_in; i++)
-        in->v[i] = take(b, &b->info->in[i], w->in[i], &fresh, &old);
-    for (int i = 0; i < b->info->n_out; i++)
-        out->v[i] = take(b, &b->info->out[i], w->out[i], &fresh, &old);
+    char *old = b->memory + operands_bytes(&b->key, w, b->old, false) +
+                set * operands_bytes(&b->key, w, b->old, true);
+    take_all(b, b->info, w, b->old, fresh, old, in, out);
 }
 
 /* ---- what is launched behind --------------------------------------------------------------- */
@@ -75,7 +79,7 @@ static struct instr_work beside(const struct instr_key *behind) {
 
 int64_t operands_beside_bytes(const struct instr_key *behind, bool old) {
     const struct instr_work w = beside(behind);
-    return operands_bytes(behind, &w, old);
+    return operands_bytes(behind, &w, cold_operands(NULL, behind), old);
 }
 
 void operands_behind(const struct bench *b, int set, const struct cuda_given *before,
@@ -83,13 +87,12 @@ void operands_behind(const struct bench *b, int set, const struct cuda_given *be
     const struct instr_key *key = &b->behind;
     const struct instr_info *info = instr_info(key->code);
     const struct instr_work w = beside(key);
-    char *fresh = b->beside, *old = fresh + operands_bytes(key, &w, false) +
-                                    set % b->beside_sets * operands_bytes(key, &w, true);
+    const unsigned mask = cold_operands(NULL, key);
+    char *fresh = b->beside,
+         *old = fresh + operands_bytes(key, &w, mask, false) +
+                set % b->beside_sets * operands_bytes(key, &w, mask, true);
     *out = (struct cuda_given){.code = key->code, .n = key->n, .args = before->args};
-    for (int i = 0; i < info->n_in; i++)
-        out->in.v[i] = take(b, &info->in[i], w.in[i], &fresh, &old);
-    for (int i = 0; i < info->n_out; i++)
-        out->out.v[i] = take(b, &info->out[i], w.out[i], &fresh, &old);
+    take_all(b, info, &w, mask, fresh, old, &out->in, &out->out);
     out->in.v[between(key->code)] = before->out.v[0];
     if (is_in_place(key->code))
         out->out.v[0] = before->out.v[0];
@@ -173,8 +176,8 @@ static int fill_out(struct bench *b, int i, char *to, struct err *err) {
 
 int operands_fill(struct bench *b, struct err *err) {
     const struct instr_work *w = &b->work;
-    const int64_t fresh = operands_bytes(&b->key, w, false);
-    const int64_t old = operands_bytes(&b->key, w, true);
+    const int64_t fresh = operands_bytes(&b->key, w, b->old, false);
+    const int64_t old = operands_bytes(&b->key, w, b->old, true);
     union instr_src in;
     union instr_dst out;
     int rc = 0;

@@ -156,7 +156,7 @@ static int gelu_measure(struct bench *b, const struct pairs *p, const struct ins
     struct instr_key product;
     struct measured alone, both;
     if (!product_before(p, key, &product) || !may_fit(&product) ||
-        bench_bytes(&product, 0) > b->budget / 2)
+        bench_bytes(NULL, &product, 0) > b->budget / 2)
         return PAIRS_APART;
     const struct instr_key gelu = gelu_behind(&product);
     if (bench_prepare(b, &product, err) < 0)

@@ -45,7 +45,8 @@ static int add_plans(const char *names, struct programs *all, struct enumeration
 }
 
 int plans_enumerate(const char *names, struct enumeration *keys, double **uses,
-                    int64_t *devices, struct pairs *pairs, struct err *err) {
+                    int64_t *devices, struct pairs *pairs, struct cold *cold,
+                    struct err *err) {
     struct programs all = {0};
     int rc = add_plans(names, &all, keys, err);
     *uses = mem_array((size_t)keys->n + 1, sizeof **uses);
@@ -56,6 +57,8 @@ int plans_enumerate(const char *names, struct enumeration *keys, double **uses,
         enumerate_uses(g, keys, *uses);
         if (pairs)
             pairs_of_program(g, pairs);
+        if (cold)
+            cold_of_program(g, cold_cache_bytes(), cold);
         program_destroy(g);
         plan_destroy(plan);
     }

@@ -39,8 +39,9 @@ static void nap(void) {
 }
 
 /* A sibling's life. */
-static void serve(struct board *board, int threads, int64_t budget, pid_t bench_pid) {
-    struct bench b = {.budget = budget};
+static void serve(struct board *board, int threads, int64_t budget, const struct cold *cold,
+                  pid_t bench_pid) {
+    struct bench b = {.budget = budget, .cold = cold};
     int64_t seen = 0;
     bool rest = true;
     signal(SIGINT, SIG_IGN); /* the terminal sends it to all: the bench decides */
@@ -64,7 +65,8 @@ static void serve(struct board *board, int threads, int64_t budget, pid_t bench_
     _exit(0);
 }
 
-struct ranks *ranks_start(int n, int threads, int64_t budget, struct err *err) {
+struct ranks *ranks_start(int n, int threads, int64_t budget, const struct cold *cold,
+                          struct err *err) {
     struct ranks *r = mem_alloc(sizeof *r);
     r->board = mmap(NULL, sizeof *r->board, PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -79,7 +81,7 @@ struct ranks *ranks_start(int n, int threads, int64_t budget, struct err *err) {
     for (; r->n < n; r->n++) {
         pid_t pid = fork();
         if (pid == 0)
-            serve(r->board, threads, budget, self);
+            serve(r->board, threads, budget, cold, self);
         if (pid < 0) {
             err_system(err, "cannot start rank %d: %s", r->n + 1, strerror(errno));
             ranks_stop(r);

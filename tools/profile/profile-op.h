@@ -46,7 +46,9 @@ struct bench {
     struct bench_scalars *scalars; /* on the device */
     char *memory;                  /* on the device */
     int64_t size;
+    const struct cold *cold; /* borrowed; NULL: the opcodes' tables hold */
     struct instr_work work;
+    unsigned old; /* its operands that are (profile-op-cold.c) */
     const struct instr_info *info;
     struct instr_key key;
     int sets, next;
@@ -63,7 +65,7 @@ struct bench {
 int bench_open(struct bench *b, int threads, struct err *err);
 /* Bytes that bench_prepare will ask for: at most the budget, unless one place for each
  * operand takes more; so with budget 0 the least. */
-int64_t bench_bytes(const struct instr_key *key, int64_t budget);
+int64_t bench_bytes(const struct cold *cold, const struct instr_key *key, int64_t budget);
 int bench_prepare(struct bench *b, const struct instr_key *key, struct err *err);
 /* Seconds that measuring will take, roughly, when a run takes run_s. */
 double bench_estimate_s(const struct bench *b, const struct instr_key *key,
@@ -79,10 +81,30 @@ int bench_measure(struct bench *b, const struct limits *l, struct measured *out,
                   struct err *err);
 void bench_release(struct bench *b);
 
+/* ---- profile-op-cold.c: what has left the caches ------------------------- */
+
+/* Of all instructions of some programs how many bytes of each operand have; cold_release() ends it. */
+struct cold {
+    struct cold_key *p;
+    int64_t n, cap;
+};
+/* Of a core's own cache. */
+int64_t cold_cache_bytes(void);
+/* Adds what a few micro-batches of a program find that is run with so large a cache. */
+void cold_of_program(const struct program *g, int64_t cache, struct cold *out);
+/* The same of a model on one device, with so many samples in a micro-batch. Returns 0 or -1. */
+int cold_of_model(struct model *m, enum dtype dtype, int64_t samples, int64_t cache,
+                  struct cold *out, struct err *err);
+/* Bit k is set where operand k (operands before results) is cold; of what no program has, and with
+ * NULL, as the opcode's table says. */
+unsigned cold_operands(const struct cold *c, const struct instr_key *key);
+void cold_release(struct cold *c);
+
 /* ---- profile-op-operands.c: where operands lie, and what is in them ------ */
 
-/* Of one set of the old operands, or of the others. */
-int64_t operands_bytes(const struct instr_key *key, const struct instr_work *w, bool old);
+/* Of one set of the old operands, or of the others. mask: which are old. */
+int64_t operands_bytes(const struct instr_key *key, const struct instr_work *w,
+                       unsigned mask, bool old);
 /* The addresses of the operands, the old ones of this set. */
 void operands_at(const struct bench *b, int set, union instr_src *in, union instr_dst *out);
 /* What else there is than the first result of `before`: bytes of one set of the old operands, or of the others. */
@@ -97,7 +119,8 @@ int operands_fill(struct bench *b, struct err *err);
 
 struct ranks;
 /* Forks n processes, each with `threads` threads; before this process has any. */
-struct ranks *ranks_start(int n, int threads, int64_t budget, struct err *err);
+struct ranks *ranks_start(int n, int threads, int64_t budget, const struct cold *cold,
+                          struct err *err);
 /* All run this instruction, over and over, when it returns; NULL key: all rest. */
 int ranks_run(struct ranks *r, const struct instr_key *key, struct err *err);
 void ranks_stop(struct ranks *r);
@@ -173,7 +196,8 @@ int norms_measure(struct bench *b, const struct pairs *p, const struct instr_key
 /* names: of files, with commas between them. uses: how often a step of all plans together uses each row,
  * to be freed also after a failure; devices: of the largest plan; pairs: NULL: they are not asked for. */
 int plans_enumerate(const char *names, struct enumeration *keys, double **uses,
-                    int64_t *devices, struct pairs *pairs, struct err *err);
+                    int64_t *devices, struct pairs *pairs, struct cold *cold,
+                    struct err *err);
 
 /* ---- profile-op-probes.c: a few rows, and estimates of the others --------- */
 

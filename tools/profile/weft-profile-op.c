@@ -55,6 +55,7 @@ struct tool {
     double *uses; /* of each of them in a step of the plans; NULL: no plan is given */
     struct probes *probes;   /* NULL: all are measured */
     struct pairs pairs;      /* on a GPU */
+    struct cold cold;        /* on a CPU; rows of it: none, the opcodes' tables hold */
     struct profile *profile; /* NULL in a dry run without a database */
     struct row *rows;
     int64_t todo, known, too_large, largest; /* largest: bytes of the largest left out */
@@ -255,7 +256,8 @@ static char *key_shape(const struct instr_key *key, char *buf, size_t n) {
 static int enumerate(struct tool *t, struct err *err) {
     if (t->o.plan)
         return plans_enumerate(t->o.plan, &t->keys, &t->uses, &t->o.max_devices,
-                               t->gpu.on ? &t->pairs : NULL, err);
+                               t->gpu.on ? &t->pairs : NULL, t->gpu.on ? NULL : &t->cold,
+                               err);
     struct model *m = model_load(t->o.model, t->o.set, err);
     if (!m)
         return -1;
@@ -263,7 +265,9 @@ static int enumerate(struct tool *t, struct err *err) {
                     (enum dtype)plan_dtype_find(t->o.dtype), &t->keys);
     int rc = t->gpu.on ? pairs_of_model(m, (enum dtype)plan_dtype_find(t->o.dtype),
                                         &t->pairs, err)
-                       : 0;
+                       : cold_of_model(m, (enum dtype)plan_dtype_find(t->o.dtype),
+                                       t->micro_batches[t->n_micro_batches - 1],
+                                       cold_cache_bytes(), &t->cold, err);
     model_destroy(m);
     return rc;
 }
@@ -306,7 +310,8 @@ static int calibrate(struct tool *t, struct err *err) {
 /* What one row will take: filling the operands, then running. */
 static double estimate_row_s(const struct tool *t, const struct instr_key *key,
                              double run_us) {
-    double fill = 4.0 * (double)bench_bytes(key, t->bench.budget) / t->roofline.bytes;
+    double fill =
+        4.0 * (double)bench_bytes(&t->cold, key, t->bench.budget) / t->roofline.bytes;
     return fill + bench_estimate_s(&t->bench, key, &t->limits, 1e-6 * run_us);
 }
 
@@ -315,7 +320,7 @@ static void add_row(struct tool *t, struct row *r) {
     r->run_us = roofline_us(&t->roofline, &r->key);
     bool runs = !t->o.roofline && !t->o.from;
     r->row_s = runs ? estimate_row_s(t, &r->key, r->run_us) : 0;
-    int64_t bytes = runs ? bench_bytes(&r->key, 0) : 0;
+    int64_t bytes = runs ? bench_bytes(&t->cold, &r->key, 0) : 0;
     if (t->profile &&
         profile_has_op(t->profile, t->device, opcode_name(r->key.code),
                        key_shape(&r->key, shape, sizeof shape), dtype_name(r->key.dtype))) {
@@ -490,7 +495,9 @@ static int compute(struct tool *t, struct err *err) {
 static int start_ranks(struct tool *t, struct err *err) {
     if (t->o.dry_run || t->o.roofline || t->o.from)
         return 0;
-    t->ranks = ranks_start((int)t->o.ranks - 1, (int)t->o.threads, t->bench.budget, err);
+    t->bench.cold = &t->cold;
+    t->ranks =
+        ranks_start((int)t->o.ranks - 1, (int)t->o.threads, t->bench.budget, &t->cold, err);
     return t->ranks ? 0 : -1;
 }
 
@@ -552,6 +559,7 @@ int main(int argc, char **argv) {
     profile_close(t.profile);
     enumeration_release(&t.keys);
     pairs_release(&t.pairs);
+    cold_release(&t.cold);
     probes_close(t.probes);
     free(t.rows);
     free(t.uses);
