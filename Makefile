@@ -446,6 +446,8 @@ repro-truth: $(addprefix $(O)/bin/,weft-plan weft-predict weft-profile-fit weft-
 	@scripts/repro-truth.py $(O)/bin "$(WEFT_DATA)" build/plots/truth
 repro-faults: all
 	@scripts/repro-faults.py $(O)/bin $(or $(N),20) $(or $(SEED),1)
+goodput: all
+	@scripts/goodput.py $(O)/bin $(or $(MINUTES),3) $(or $(SEED),1) $(or $(HOSTS),0)
 repro-throughput: all
 	@DEPS=no sh scripts/deps.sh demo
 	@scripts/repro-throughput.sh $(O)/bin
@@ -538,6 +540,7 @@ help:
 	@echo "  make repro-solvers   published instances of the solvers (WEFT_DATA=DIR)"
 	@echo "  make repro-truth        predictions without hardware beside published steps (WEFT_DATA), and pictures"
 	@echo "  make repro-faults       kills at random instants under weft-keep (N=20 of them, SEED=1)"
+	@echo "  make goodput            goodput while ranks die, beside its prediction (MINUTES=3, SEED=1, HOSTS=0)"
 	@echo "  make repro-throughput   real runs of found plans beside grid and dp-only (RANKS, ROWS)"
 	@echo "  make plots           draw predictions and measurements into build/plots (installs gnuplot)"
 	@echo "  make plots-doc       the pictures of the documentation anew; they are not measured"
@@ -553,5 +556,5 @@ clean:
 	rm -rf build bin
 
 .PHONY: all unit tests deps check check-build check-asan check-asan-build check-gpu check-long demo bench bench-build \
-        repro-search repro-solvers repro-throughput repro-truth repro-faults figures bench-gpu pack-gpu pack-gpu-build plots plots-doc update-golden update-manual lint \
+        repro-search repro-solvers repro-throughput repro-truth repro-faults goodput figures bench-gpu pack-gpu pack-gpu-build plots plots-doc update-golden update-manual lint \
         install uninstall config help fuzz fuzz-run clean FORCE

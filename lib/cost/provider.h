@@ -112,6 +112,9 @@ struct cost_provider *provider_device(const struct cluster *c, bool *named,
  * device models of the cluster, where it names them. The rows are copied. times: as above. */
 struct cost_provider *provider_fit(struct profile_times *const *times, int n,
                                    const struct cluster *c, struct err *err);
+/* Another's times, with those of instructions on a group of the cluster over its speed (provider_speed.c); p itself
+ * where no group names one. Takes p over. */
+struct cost_provider *provider_speed(struct cost_provider *p, const struct cluster *c);
 /* Asks first, then second where first does not know (provider_stack.c). Takes both over. */
 struct cost_provider *provider_stack(struct cost_provider *first,
                                      struct cost_provider *second);

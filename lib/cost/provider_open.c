@@ -53,9 +53,9 @@ static struct cost_provider *open_sheets(const struct cluster *c, struct err *er
     return NULL;
 }
 
-struct cost_provider *provider_open(const char *path, const char *device,
-                                    const struct cluster *c, bool datasheets,
-                                    struct err *err) {
+static struct cost_provider *open_any(const char *path, const char *device,
+                                      const struct cluster *c, bool datasheets,
+                                      struct err *err) {
     struct cost_provider *table =
         path ? open_profile(path, device, c, datasheets, err) : NULL;
     if (!datasheets || (path && !table))
@@ -66,4 +66,11 @@ struct cost_provider *provider_open(const char *path, const char *device,
         return NULL;
     }
     return table ? provider_stack(table, sheets) : sheets;
+}
+
+struct cost_provider *provider_open(const char *path, const char *device,
+                                    const struct cluster *c, bool datasheets,
+                                    struct err *err) {
+    struct cost_provider *p = open_any(path, device, c, datasheets, err);
+    return p ? provider_speed(p, c) : NULL;
 }

@@ -28,6 +28,7 @@
     X(SAVES, "saves", "step = how many on disk, value = seconds of one")                          \
     X(COPIES, "copies", "step = how many in memory, value = seconds of one")                      \
     X(HOST, "host", "text = a host that is left out, or taken in")                                \
+    X(SPEED, "speed", "value = how fast a host is beside its peers, text = its name")             \
     X(SIZE, "size", "value = ranks that are asked for from now on")                               \
     X(NOTE, "note", "text")
 

@@ -9,6 +9,8 @@ struct straggler {
     int ranks;
     int64_t step;  /* that the work below was read behind; -1 = none was */
     int64_t *work; /* [ranks] us */
+    double *
+        last; /* [ranks] us of work in the last STRAGGLER_STEPS steps; 0 = not so many were done */
     double *peers; /* [ranks] room */
 };
 
@@ -17,6 +19,7 @@ struct straggler *straggler_create(int ranks) {
     *s = (struct straggler){.ranks = ranks,
                             .step = -1,
                             .work = mem_array((size_t)ranks, sizeof *s->work),
+                            .last = mem_array((size_t)ranks, sizeof *s->last),
                             .peers = mem_array((size_t)ranks, sizeof *s->peers)};
     return s;
 }
@@ -25,6 +28,7 @@ void straggler_destroy(struct straggler *s) {
     if (!s)
         return;
     free(s->work);
+    free(s->last);
     free(s->peers);
     free(s);
 }
@@ -56,12 +60,25 @@ int straggler_look(struct straggler *s, struct beats *b, double *ratio) {
         return -1;
     *ratio = STRAGGLER_RATIO;
     for (int r = 0; s->step >= 0 && r < s->ranks; r++) {
-        double other = usual(s, b, r), times = other > 0 ? work_of(s, b, r) / other : 0;
+        double other = usual(s, b, r);
+        double times = other > 0 ? work_of(s, b, r) / other : 0;
         if (times >= *ratio) {
             *ratio = times;
             slowest = r;
         }
     }
+    for (int r = 0; s->step >= 0 && r < s->ranks; r++)
+        s->last[r] = work_of(s, b, r);
     remember(s, b, step);
     return slowest;
+}
+
+double straggler_ratio(struct straggler *s, struct beats *b, int rank) {
+    const long long group = atomic_load(&beats_at(b, rank)->group);
+    int n = 0;
+    for (int r = 0; r < s->ranks; r++)
+        if (atomic_load(&beats_at(b, r)->group) == group)
+            s->peers[n++] = s->last[r];
+    const double median = stats_median(s->peers, n);
+    return n > 1 && median > 0 ? s->last[rank] / median : 0;
 }

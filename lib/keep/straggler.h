@@ -26,4 +26,9 @@ void straggler_destroy(struct straggler *s); /* NULL is fine */
  * long or more; *ratio says how much. -1 where there is none, or so many steps are not done yet. */
 int straggler_look(struct straggler *s, struct beats *b, double *ratio);
 
+/* How many times as long as the median of its group, itself among them, a rank has worked in the last STRAGGLER_STEPS
+ * steps that were looked at: so the ratios of two ranks are to each other as their times. 0 where it is alone in its
+ * group, or not so many were done. */
+double straggler_ratio(struct straggler *s, struct beats *b, int rank);
+
 #endif

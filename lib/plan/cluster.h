@@ -53,7 +53,8 @@ struct cluster_group {
     /* between a device and its host's memory, each way; 0 = not said */
     double host_bandwidth;
     double latency_us; /* of one instruction, at least */
-    int n_links;       /* levels inside the node, at least 1 */
+    double speed; /* its instructions take their time over this; 0 = not said: as it is */
+    int n_links;  /* levels inside the node, at least 1 */
     struct cluster_link links[CLUSTER_MAX_LEVELS];
 };
 

@@ -249,7 +249,8 @@ static int read_device(struct cluster_group *g, const json_t *doc, struct err *e
         read_flops(doc, g->flops, err) < 0 ||
         json_opt_num(doc, "bandwidth", 1, 1e18, &g->bandwidth, err) < 0 ||
         json_opt_num(doc, "host_bandwidth", 1, 1e18, &g->host_bandwidth, err) < 0 ||
-        json_opt_num(doc, "latency_us", 0, 1e9, &g->latency_us, err) < 0)
+        json_opt_num(doc, "latency_us", 0, 1e9, &g->latency_us, err) < 0 ||
+        json_opt_num(doc, "speed", 1e-3, 1, &g->speed, err) < 0)
         return -1;
     return read_reserve(g, doc, err);
 }
@@ -271,7 +272,7 @@ static int read_group(struct cluster_group *g, const json_t *v, const json_t *li
     const json_t *own = json_object_get(v, "links");
     if (json_keys(v,
                   "nodes devices device device_model memory reserve flops bandwidth "
-                  "host_bandwidth latency_us links",
+                  "host_bandwidth latency_us speed links",
                   err) < 0 ||
         json_int(v, "nodes", 1, MAX_COUNT, &g->nodes, err) < 0 ||
         json_int(v, "devices", 1, MAX_COUNT, &g->devices, err) < 0 ||
@@ -303,7 +304,7 @@ static int read_equal(struct cluster *c, const json_t *doc, const json_t *links,
     struct cluster_group *g = &c->groups[c->n_groups++];
     if (json_keys(doc,
                   "$schema format about nodes devices_per_node device device_model memory "
-                  "reserve flops bandwidth host_bandwidth latency_us links",
+                  "reserve flops bandwidth host_bandwidth latency_us speed links",
                   err) < 0 ||
         json_int(doc, "nodes", 1, MAX_COUNT, &g->nodes, err) < 0 ||
         json_int(doc, "devices_per_node", 1, MAX_COUNT, &g->devices, err) < 0 ||
@@ -392,6 +393,7 @@ static void write_device(json_t *o, const struct cluster_group *g) {
     set_number(o, "bandwidth", g->bandwidth);
     set_number(o, "host_bandwidth", g->host_bandwidth);
     set_number(o, "latency_us", g->latency_us);
+    set_number(o, "speed", g->speed);
 }
 
 /* The short form where all nodes are alike, so that a plan stays readable. */

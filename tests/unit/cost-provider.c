@@ -175,6 +175,29 @@ static void test_published(void) {
     provider_destroy(p);
 }
 
+/* Of two groups of the same kind, one slower: its instructions take longer, whatever they rest on; links do not. */
+static void test_speed(void) {
+    struct cluster c;
+    cluster_read(&c, "v100-4x8", NULL);
+    c.n_groups = 2;
+    c.groups[1] = c.groups[0];
+    c.groups[1].speed = 0.5;
+    struct cost_provider *p = provider_open(NULL, NULL, &c, true, NULL);
+    union instr_n n = {.matmul = {.outer = 1, .inner = 1, .m = 512, .n = 512, .k = 512}};
+    struct instr_key k = instr_key(I_matmul, DTYPE_f32, &n);
+    struct cost_time fast = p->kind->op(p, &(struct op_question){0, &k});
+    struct cost_time slow = p->kind->op(p, &(struct op_question){1, &k});
+    ok(fast.us > 0 && fabs(slow.us / fast.us - 2) < 1e-9 &&
+           fabs(slow.high_us / fast.high_us - 2) < 1e-9 && slow.from == fast.from,
+       "half as fast: %.1f us in place of %.1f", slow.us, fast.us);
+    provider_destroy(p);
+    c.groups[1].speed = 0;
+    p = provider_open(NULL, NULL, &c, true, NULL);
+    slow = p->kind->op(p, &(struct op_question){1, &k});
+    ok(slow.us == fast.us, "where none is said it is as fast");
+    provider_destroy(p);
+}
+
 static void test_silent(void) {
     struct cluster c;
     struct err err = {0};
@@ -342,6 +365,7 @@ int main(int argc, char **argv) {
     test_unsaid();
     test_published();
     test_silent();
+    test_speed();
     test_stack(db);
     test_streams();
     test_shift();

@@ -178,6 +178,11 @@ static void try_stragglers(void) {
     ok(straggler_look(s, b, &times) == -1, "1.25 times is not enough");
     work(b, 50, (double[]){0.1, 0.15, 0.2, 0.28, 0.2, 0.9});
     ok(straggler_look(s, b, &times) == 1, "of two the slower is named");
+    const double two = straggler_ratio(s, b, 1) / straggler_ratio(s, b, 0);
+    const double three = straggler_ratio(s, b, 3) / straggler_ratio(s, b, 2);
+    ok(two > 1.49 && two < 1.51 && three > 1.39 && three < 1.41,
+       "ratios of peers are those of their times: %.2f, %.2f", two, three);
+    ok(straggler_ratio(s, b, 5) == 0, "one alone has none");
     straggler_destroy(s);
     beats_close(b);
     unlink(path);

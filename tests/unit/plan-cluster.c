@@ -186,12 +186,29 @@ static void test_synthetic(void) {
     }
 }
 
+/* A slow host among others of its kind. */
+static void test_speed(void) {
+    static const char text[] =
+        "{\"format\":\"weft-cluster/1\",\"groups\":["
+        "{\"nodes\":1,\"devices\":2,\"flops\":1e12,\"bandwidth\":1e11},"
+        "{\"nodes\":1,\"devices\":2,\"flops\":1e12,\"bandwidth\":1e11,\"speed\":0.45}],"
+        "\"links\":[{\"level\":\"node\",\"bandwidth\":1e9},"
+        "{\"level\":\"between\",\"bandwidth\":1e9}]}";
+    struct err err = {0};
+    struct cluster c;
+    ok(parse(&c, text, &err) == 0 && c.groups[0].speed == 0 && c.groups[1].speed == 0.45 &&
+           round_trip(&c),
+       "a speed is read, and written again %s", err.msg);
+}
+
 static void test_refused(void) {
     static const struct {
         const char *text, *says;
     } bad[] = {
         {"{\"format\":\"weft-cluster/1\"}", "nodes"},
         {"{\"format\":\"weft-cluster/1\",\"groups\":[]}", "groups"},
+        {"{\"format\":\"weft-cluster/1\",\"groups\":[{\"nodes\":1,\"devices\":1,\"speed\":2}]}",
+         "groups[0].speed: 2"},
         {"{\"format\":\"weft-cluster/1\",\"groups\":[{\"nodes\":1}]}", "groups[0].devices"},
         {"{\"format\":\"weft-cluster/1\",\"nodes\":1,\"groups\":[{\"nodes\":1,\"devices\":1}]}",
          "nodes: unknown key"},
@@ -260,6 +277,7 @@ int main(void) {
     test_units();
     test_alias();
     test_synthetic();
+    test_speed();
     test_refused();
     test_round_trip();
     return done_testing();

@@ -39,6 +39,8 @@ struct host {
     double ask_s, wait_s; /* of one that is out: when it is asked again; how long between */
     struct agent *agent;  /* NULL where none is, or all ranks are on one machine */
     int first, count;     /* its ranks in this attempt */
+    double
+        speed; /* of its ranks beside those with the same work, as measured; 0 = nobody knows */
 };
 
 /* What is ordered from agents, by what waits for it. */
@@ -53,6 +55,7 @@ struct plan_file {
     int64_t ranks;
     int64_t
         made_for; /* ranks that there was room for when weft-search made it; 0 = it was given */
+    uint64_t speeds; /* of the hosts that it was made for (keep_speeds); 0: all alike */
 };
 
 struct keep {
@@ -72,9 +75,10 @@ struct keep {
         mirrored; /* the step that is on its way to peers; the last that got there */
     int64_t
         gathered; /* the step that all hosts have whole, since the attempt began with it; 0 = none */
-    char token[36]; /* of agents for each other */
-    pid_t asker;    /* asks a host that is out; 0 = none does */
-    int64_t asked;  /* which */
+    char token[36];       /* of agents for each other */
+    uint64_t no_plan_for; /* speeds for which none was found */
+    pid_t asker;          /* asks a host that is out; 0 = none does */
+    int64_t asked;        /* which */
     struct journal *journal;
     struct gpu_watch *gpus; /* of this host; NULL where none can be watched */
     int lock;
@@ -112,6 +116,8 @@ int64_t keep_slots(const struct keep *k);
 char *keep_host_list(const struct keep *k);
 /* Which ranks of so many mpirun puts on which host: each has as many as it takes, in turn. */
 void keep_assign(struct keep *k, int64_t ranks);
+/* Notes how fast a host is beside others; > 1 is slower. */
+void keep_note_speed(struct keep *k, struct host *h, double ratio);
 /* The host that has this one. */
 const char *keep_host_of(const struct keep *k, int64_t rank);
 /* Are all of them this machine, so that its memory is that of all ranks? */
@@ -121,7 +127,7 @@ bool keep_one_machine(const struct keep *k);
 
 /* Asks weft-run how many ranks each plan has. */
 int keep_read_plans(struct keep *k, struct err *err);
-int keep_add_plan(struct keep *k, const char *path, int64_t made_for, struct err *err);
+int keep_add_plan(struct keep *k, const struct plan_file *p, struct err *err);
 /* The plan for this room, but for no more ranks than are wanted: the file for so many, else one that is made
  * now, else that for as many as possible. NULL with a message. */
 const struct plan_file *keep_choose_plan(struct keep *k, int64_t ranks, struct err *err);
@@ -130,9 +136,14 @@ int keep_ask(const char *const *argv, double seconds, char *out, size_t n);
 
 /* ---- keep_search.c ------------------------------------------------------------------------- */
 
-/* Has weft-search make a plan for so many ranks at most, within two seconds, and adds it. Returns 0, or -1 with
- * what it said. */
-int keep_make_plan(struct keep *k, int64_t ranks, struct err *err);
+/* Has weft-search make a plan for so many ranks at most, within two seconds, and adds it; with a path it begins with that
+ * plan. Where measured speeds of hosts differ the plan is for them. Returns 0, or -1 with what it said. */
+int keep_make_plan(struct keep *k, int64_t ranks, const char *from, struct err *err);
+/* A hash of the measured speeds of the hosts that so many ranks stand on, in twentieths of the fastest; 0 where they are
+ * alike, or not known. */
+uint64_t keep_speeds(const struct keep *k, int64_t ranks);
+/* How long weft-predict says that a step of a plan takes on these hosts, in us; 0 where it does not. */
+double keep_predict(const struct keep *k, const struct plan_file *p);
 
 /* ---- keep_start.c -------------------------------------------------------------------------- */
 

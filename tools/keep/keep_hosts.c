@@ -83,6 +83,16 @@ void keep_assign(struct keep *k, int64_t ranks) {
     }
 }
 
+void keep_note_speed(struct keep *k, struct host *h, double ratio) {
+    h->speed = 1 / ratio;
+    journal_add(k->journal,
+                &(struct event){.kind = EVENT_SPEED,
+                                .attempt = k->attempt,
+                                .value = h->speed,
+                                .text = h->name ? h->name : "this machine"},
+                NULL);
+}
+
 const char *keep_host_of(const struct keep *k, int64_t rank) {
     for (int64_t i = 0; i < k->hosts.n; i++) {
         const struct host *h = &k->hosts.p[i];

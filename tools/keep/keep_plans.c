@@ -60,12 +60,12 @@ int keep_ask(const char *const *argv, double seconds, char *out, size_t n) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-int keep_add_plan(struct keep *k, const char *path, int64_t made_for, struct err *err) {
-    const char *argv[] = {k->command[0], "--dry-run=json", path, NULL};
+int keep_add_plan(struct keep *k, const struct plan_file *given, struct err *err) {
+    const char *argv[] = {k->command[0], "--dry-run=json", given->path, NULL};
     char said[1024];
     int status = keep_ask(argv, 600, said, sizeof said);
-    json_t *found = status == 0 ? json_parse(said, strlen(said), path, NULL) : NULL;
-    struct plan_file p = {.path = path, .made_for = made_for};
+    json_t *found = status == 0 ? json_parse(said, strlen(said), given->path, NULL) : NULL;
+    struct plan_file p = *given;
     bool good = found && json_int(found, "ranks", 1, INT32_MAX, &p.ranks, NULL) == 0;
     json_decref(found);
     if (good) {
@@ -81,19 +81,23 @@ int keep_add_plan(struct keep *k, const char *path, int64_t made_for, struct err
 
 int keep_read_plans(struct keep *k, struct err *err) {
     char *rest = k->o.plans;
-    if (keep_add_plan(k, k->command[k->n_command - 1], 0, err) < 0)
+    if (keep_add_plan(k, &(struct plan_file){.path = k->command[k->n_command - 1]}, err) <
+        0)
         return -1;
     for (char *one; rest && (one = strtok_r(rest, ",", &rest));)
-        if (keep_add_plan(k, one, 0, err) < 0)
+        if (keep_add_plan(k, &(struct plan_file){.path = one}, err) < 0)
             return -1;
     return 0;
 }
 
-/* Is there a file for just so many, or what was found when one was looked for? */
-static const struct plan_file *plan_of(const struct keep *k, int64_t ranks) {
-    for (int64_t i = 0; i < k->plans.n; i++)
-        if (k->plans.p[i].ranks == ranks || k->plans.p[i].made_for == ranks)
-            return &k->plans.p[i];
+/* The file for just so many on hosts of these speeds, or what was found when one was looked for; NULL. */
+static const struct plan_file *plan_of(const struct keep *k, int64_t ranks,
+                                       uint64_t speeds) {
+    for (int64_t i = 0; i < k->plans.n; i++) {
+        const struct plan_file *p = &k->plans.p[i];
+        if ((p->ranks == ranks || p->made_for == ranks) && p->speeds == speeds)
+            return p;
+    }
     return NULL;
 }
 
@@ -107,15 +111,28 @@ static const struct plan_file *largest_plan(const struct keep *k, int64_t ranks)
     return best;
 }
 
-const struct plan_file *keep_choose_plan(struct keep *k, int64_t ranks, struct err *err) {
+/* For hosts that differ from one that is good for equal ones; no search that has failed is done again. */
+static void make_plan(struct keep *k, int64_t ranks, uint64_t speeds) {
     struct err why = {0};
+    const struct plan_file *equal = plan_of(k, ranks, 0);
+    const char *from = equal && equal->ranks == ranks ? equal->path : NULL;
+    if (speeds && speeds == k->no_plan_for)
+        return;
+    if (keep_make_plan(k, ranks, from, &why) == 0)
+        return;
+    note("weft-keep: no plan for %lld ranks%s: %s", (long long)ranks,
+         speeds ? " on hosts that differ" : "", why.msg);
+    k->no_plan_for = speeds;
+}
+
+const struct plan_file *keep_choose_plan(struct keep *k, int64_t ranks, struct err *err) {
     if (ranks > k->wanted)
         ranks = k->wanted;
-    if (ranks > 0 && !k->o.no_search && !plan_of(k, ranks) &&
-        keep_make_plan(k, ranks, &why) < 0)
-        note("weft-keep: no plan for %lld ranks: %s", (long long)ranks, why.msg);
-    const struct plan_file *p = plan_of(k, ranks);
-    if (p || (p = largest_plan(k, ranks)))
+    const uint64_t speeds = ranks > 0 && !k->o.no_search ? keep_speeds(k, ranks) : 0;
+    if (ranks > 0 && !k->o.no_search && !plan_of(k, ranks, speeds))
+        make_plan(k, ranks, speeds);
+    const struct plan_file *p = plan_of(k, ranks, speeds);
+    if (p || (p = plan_of(k, ranks, 0)) || (p = largest_plan(k, ranks)))
         return p;
     err_no(err, "there is room for %lld ranks, and no plan for so few", (long long)ranks);
     err_hint(err, "weft-search --devices N makes one, --plans names it");

@@ -13,6 +13,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#define BELIEF 0.1
+
 struct words {
     char **p;
     int64_t n, cap;
@@ -78,8 +80,10 @@ static void add_settings(struct words *w, const struct keep *k) {
     struct account a = {0};
     char every[40];
     journal_account(k->journal, &a, NULL);
-    /* An hour without a failure counts as one, so that it begins with something. */
-    snprintf(every, sizeof every, "%.0f", (a.wall_s + 3600) / (double)(a.failures + 1));
+    /* One in an hour is what is believed beforehand, as much as a tenth of a failure would say: the first that comes
+     * counts for more. */
+    snprintf(every, sizeof every, "%.0f",
+             (a.wall_s + BELIEF * 3600) / ((double)a.failures + BELIEF));
     if (!find_option(k, "--auto-resume"))
         add(w, "--auto-resume");
     if (k->memory && !find_option(k, "--memory")) {

@@ -23,11 +23,14 @@ enum {
     HANG_STEPS = 5,
     DESCRIPTORS = 256,
 };
-#define SIZE_S 0.2  /* how often the journal is asked for another size */
+#define SIZE_S 0.2 /* how often the journal is asked for another size */
+#define WORTH                                                                              \
+    0.95 /* of the time that a step takes now, what another plan is worth an interruption for */
 #define REAP_S 0.25 /* what mpirun gets to say how a rank died */
 
 struct watch {
     struct keep *k;
+    struct plan_file plan; /* a copy: the list may move */
     struct beats *beats;
     pid_t pid;
     int wait;
@@ -248,14 +251,14 @@ static bool hangs(const struct watch *w) {
            (all_step(w) || some_rank_is_stopped(w));
 }
 
-/* Said once for as long as it stays the same rank. */
-static void note_slow(struct watch *w) {
+/* Said once for as long as it stays the same rank; whether it was said now. */
+static bool note_slow(struct watch *w) {
     double times;
     char text[256];
     const int64_t step = atomic_load(&beats_at(w->beats, 0)->step);
     int rank = w->told_first ? straggler_look(w->peers, w->beats, &times) : -1;
     if (rank < 0 || rank == w->slow)
-        return;
+        return false;
     w->slow = rank;
     snprintf(text, sizeof text,
              "rank %d on %s took %.1f times as long as its peers in the last %d steps",
@@ -263,6 +266,7 @@ static void note_slow(struct watch *w) {
     note("weft-keep: step %lld: %s", (long long)step, text);
     journal_add(w->k->journal,
                 &(struct event){EVENT_NOTE, w->k->attempt, step, times, text}, NULL);
+    return true;
 }
 
 /* The same of a rank whose gradients its replicas do not confirm (weft-plan(5), aggregate). */
@@ -294,6 +298,44 @@ static bool can_stop(const struct watch *w) {
             return false;
     return true;
 }
+
+/* ---- hosts that are slower than others ----------------------------------------------------- */
+
+/* Each by the median of its ranks. */
+static void measure_hosts(struct watch *w) {
+    double *ratio = mem_array((size_t)beats_ranks(w->beats), sizeof *ratio);
+    for (int64_t i = 0; i < w->k->hosts.n; i++) {
+        struct host *h = &w->k->hosts.p[i];
+        int n = 0;
+        for (int r = h->first; r < h->first + h->count && r < beats_ranks(w->beats); r++)
+            if ((ratio[n] = straggler_ratio(w->peers, w->beats, r)) > 0)
+                n++;
+        if (n)
+            keep_note_speed(w->k, h, stats_median(ratio, n));
+    }
+    free(ratio);
+}
+
+/* A plan whose stages are as unequal as the hosts, if that is worth the interruption. */
+static void balance(struct watch *w) {
+    struct keep *k = w->k;
+    if (k->o.no_search || w->resized || w->asked || !can_stop(w))
+        return;
+    measure_hosts(w);
+    const struct plan_file *p = keep_choose_plan(k, keep_slots(k), NULL);
+    if (!p || p->path == w->plan.path)
+        return;
+    const double is = keep_predict(k, &w->plan), would = keep_predict(k, p);
+    if (!(would > 0) || would > WORTH * is)
+        return;
+    note("weft-keep: hosts differ: going on with %s, whose steps are predicted to take "
+         "%.2f times as long",
+         p->path, would / is);
+    w->resized = true;
+    kill(w->pid, SIGUSR1);
+}
+
+/* ---- once in a tick ------------------------------------------------------------------------ */
 
 /* mpirun passes SIGUSR1 on to its ranks, which save and end. Before they have begun
  * there is nothing to save. */
@@ -415,7 +457,8 @@ static void look(struct watch *w) {
     heed_agents(w);
     look_at_ranks(w);
     note_steps(w);
-    note_slow(w);
+    if (note_slow(w))
+        balance(w);
     note_doubted(w);
     heed_signals(w);
     heed_size(w);
@@ -511,6 +554,7 @@ static void finish(struct watch *w, struct outcome *o) {
 int keep_watch(struct keep *k, const struct plan_file *plan, struct outcome *out,
                struct err *err) {
     struct watch w = {.k = k,
+                      .plan = *plan,
                       .copied_s = now_s(),
                       .oom_before = keep_oom_kills(),
                       .slow = -1,
@@ -528,8 +572,9 @@ int keep_watch(struct keep *k, const struct plan_file *plan, struct outcome *out
         wait_for_output(&w);
         look(&w);
     }
-    straggler_destroy(w.peers);
     finish(&w, out);
+    measure_hosts(&w);
+    straggler_destroy(w.peers);
     close(w.out[0]);
     close(w.out[1]);
     beats_close(w.beats);

@@ -60,7 +60,7 @@ static bool alike(const struct cluster_group *a, const struct cluster_group *b) 
     return a->devices == b->devices && !strcmp(a->device, b->device) &&
            a->memory_bytes == b->memory_bytes && same_flops(a, b) &&
            a->bandwidth == b->bandwidth && a->latency_us == b->latency_us &&
-           same_links(a, b);
+           a->speed == b->speed && same_links(a, b);
 }
 
 int space_device_classes(const struct space *sp, struct device_class *out) {
