@@ -162,13 +162,34 @@ def gpt2():
 
 
 def decoder(name, **more):
-    model, config = getattr(hf, name + "ForCausalLM"), getattr(hf, name + "Config")
+    model = getattr(hf, name + "ForCausalLM")
+    config = model.config_class
     return lambda: model(config(**{**TINY, **more}))
 
 
 def t5():
     return hf.T5ForConditionalGeneration(hf.T5Config(
         vocab_size=VOCAB, d_model=48, d_kv=16, d_ff=80, num_layers=2, num_heads=4, dropout_rate=0, use_cache=False))
+
+
+def vit():
+    return hf.ViTForImageClassification(hf.ViTConfig(
+        hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=80,
+        image_size=12, patch_size=4, num_labels=10))
+
+
+def bert():
+    return hf.BertForMaskedLM(hf.BertConfig(
+        vocab_size=VOCAB, hidden_size=48, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=80, max_position_embeddings=SEQ, hidden_dropout_prob=0,
+        attention_probs_dropout_prob=0, pad_token_id=None))
+
+
+def opt():
+    return hf.OPTForCausalLM(hf.OPTConfig(
+        vocab_size=VOCAB, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, ffn_dim=80,
+        max_position_embeddings=SEQ, dropout=0, pad_token_id=None, bos_token_id=0, eos_token_id=0,
+        use_cache=False))
 
 
 def image(*shape):
@@ -180,14 +201,23 @@ CASES = {  # what makes it; its example; targets that are refused
     "llama-tied": dict(make=decoder("Llama", tie_word_embeddings=True, num_key_value_heads=4)),
     "qwen2": dict(make=decoder("Qwen2")), "qwen3": dict(make=decoder("Qwen3", head_dim=16)),
     "mistral": dict(make=decoder("Mistral", sliding_window=None)),
-    "neox": dict(make=decoder("GPTNeoX", rotary_pct=1.0, hidden_act="gelu_new"), plain=True),
+    "neox": dict(make=decoder("GPTNeoX", rotary_pct=1.0), plain=True),
+    "mistral-window": dict(make=decoder("Mistral", sliding_window=7)),
+    "gemma": dict(make=decoder("Gemma", head_dim=16, pad_token_id=None)),
+    "gemma2": dict(make=decoder("Gemma2", head_dim=16, pad_token_id=None, sliding_window=7)),
+    "gemma3": dict(make=decoder("Gemma3", head_dim=16, pad_token_id=None, sliding_window=7)),
+    "phi3": dict(make=decoder("Phi3", pad_token_id=None, num_key_value_heads=4)),
+    "phi3-grouped": dict(make=decoder("Phi3", pad_token_id=None), refused="a part of what is no product"),
+    "mixtral": dict(make=decoder("Mixtral", num_local_experts=4), refused="topk"),
+    "opt": dict(make=opt, plain=True), "bert": dict(make=bert, plain=True),
+    "vit": dict(make=vit, image=image(3, 12, 12), plain=True),
     "t5": dict(make=t5, pairs=True),
     "own-gpt": dict(make=GPT), "own-parallel": dict(make=lambda: GPT(parallel=True)),
     "relative": dict(make=Relative), "perceptron": dict(make=Perceptron, image=image(8, 8)),
-    "mixer": dict(make=Mixer, image=image(16, 12), refused="in different orders"),
+    "mixer": dict(make=Mixer, image=image(16, 12)),
     "unet": dict(make=UNet, image=image(3, 8, 8), refused="max_pool2d.*cat"),
 }
-FIXTURES = ["gpt2", "llama", "own-gpt", "relative", "unet"]
+FIXTURES = ["gpt2", "llama", "own-gpt", "relative", "unet", "vit", "bert", "gemma", "mixer"]
 
 
 def export(model, inputs, decompose, path):
@@ -238,7 +268,8 @@ def kinds(document):
     for op in model["ops"]:
         times = model["sizes"][op["repeat"]] if "repeat" in op else 1
         for o in op.get("ops", [op]):
-            count[o["kind"]] += times * (len(o["in"]) > 1 or o["kind"] != "add")
+            off = model.get("rates", {}).get(o.get("cap"), 1) == 0
+            count[o["kind"]] += times * (len(o["in"]) > 1 or o["kind"] != "add") * (not off)
             count["parameters"] += times * sum(k in o for k in ("weight", "bias"))
     return {k: n for k, n in count.items() if n and k != "dropout"}
 
@@ -287,8 +318,9 @@ def data_of(case, folder):
         rows = lambda a: torch.tensor(a.reshape(BATCH, -1))
         return os.path.join(folder, "tokens.bin"), rows(ids[:-1]), rows(ids[1:])
     pixels = rng.integers(0, 256, case["image"]().shape).astype(np.uint8)
+    as_read = pixels.transpose(0, 2, 3, 1) if pixels.ndim == 4 else pixels  # channels last
     labels = rng.integers(0, 10, BATCH).astype(np.uint8)
-    for name, a in (("images", pixels), ("labels", labels)):
+    for name, a in (("images", as_read), ("labels", labels)):
         with open(os.path.join(folder, name), "wb") as f:
             f.write(bytes([0, 0, 8, a.ndim]) + np.array(a.shape, ">i4").tobytes() + a.tobytes())
     paths = f"{folder}/images,{folder}/labels"

@@ -38,8 +38,10 @@ static bool axis_text(struct build *b, const struct found_param *use,
     struct axis a = *axis;
     size_t used = 0;
     int part = use->part >= 0 ? axes_class(&b->t->axes, use->part) : -1;
-    if (axes_settle(&b->t->axes, &a) < 0 || !a.n)
+    if (axes_settle(&b->t->axes, &a) < 0)
         return false;
+    if (!a.n) /* of size 1 */
+        return snprintf(text, size, "0/1") > 0;
     for (int i = 0; i < a.n && used < size; i++) {
         const char *blank = i ? " " : "";
         used +=

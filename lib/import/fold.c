@@ -203,6 +203,19 @@ static double look_up(const struct fold *f, const struct exported_node *n, value
     return fold_at(f, x, from);
 }
 
+/* Elements along one axis, each by an index of its own. */
+static double gather(const struct fold *f, const struct exported_node *n, int x,
+                     const int64_t *at) {
+    value_ref v = value_of(f, x);
+    int d = axis_of_arg(f, n, "dim", v->rank, 0), ids = exported_tensor(f->p, n, "index");
+    int64_t from[EXPORTED_MAX_RANK] = {0};
+    if (d < 0 || ids < 0 || value_of(f, ids)->rank != v->rank)
+        return (double)NAN;
+    memcpy(from, at, sizeof *from * (size_t)v->rank);
+    from[d] = (int64_t)fold_at(f, ids, at);
+    return fold_at(f, x, from);
+}
+
 static double running_sum(const struct fold *f, const struct exported_node *n, int x,
                           const int64_t *at) {
     int rank = value_of(f, x)->rank, d = axis_of_arg(f, n, "dim", rank, 0);
@@ -278,6 +291,8 @@ static double compute(const struct fold *f, int value, const int64_t *at) {
         return look_up(f, n, y, at);
     if (x < 0)
         return (double)NAN;
+    if (!strcmp(t, "gather.default"))
+        return gather(f, n, x, at);
     if (!strcmp(t, "cumsum.default"))
         return running_sum(f, n, x, at);
     if (!strcmp(t, "diff.default"))
@@ -334,13 +349,12 @@ bool fold_is(struct fold *f, int value) {
 
 /* Do we know how to compute it, from operands that are constant? */
 static bool known(const struct exported_node *n) {
-    static const char *const others[] = {"aten.cat.default",     "aten.index.Tensor",
-                                         "aten.cumsum.default",  "aten.diff.default",
-                                         "aten.tril.default",    "aten.triu.default",
-                                         "aten.expand.default",  "aten.expand_as.default",
-                                         "aten.permute.default", "aten.transpose.int",
-                                         "aten.t.default",       "aten.slice.Tensor",
-                                         "aten.select.int",      NULL};
+    static const char *const others[] = {
+        "aten.cat.default",    "aten.index.Tensor",      "aten.cumsum.default",
+        "aten.diff.default",   "aten.tril.default",      "aten.triu.default",
+        "aten.expand.default", "aten.expand_as.default", "aten.permute.default",
+        "aten.transpose.int",  "aten.t.default",         "aten.slice.Tensor",
+        "aten.select.int",     "aten.gather.default",    NULL};
     for (int i = 0; others[i]; i++)
         if (!strcmp(others[i], n->target))
             return true;

@@ -65,6 +65,8 @@ struct followed_param {
 enum followed_form {
     FORM_CONSTANT,
     FORM_PARAMETER,
+    FORM_OFFSET, /* a parameter plus a number */
+    FORM_ROWS, /* rows of a parameter, by constants: for each position the next, or one for all */
     FORM_TENSOR,       /* the result of an op, or parts of it */
     FORM_POINT,        /* a function of one tensor, element by element */
     FORM_MEAN_SQUARE,  /* of the last axis, plus a number */
@@ -105,14 +107,16 @@ struct followed {
     int param; /* PARAMETER */
     int parts; /* TENSOR: of which one index is taken */
     int part[2], index[2];
-    int value;     /* CONSTANT, -1: a number; POINT: where it ends; POSITIONS: which rows */
-    double number; /* a constant without value; eps; the scale of scores */
+    int value; /* CONSTANT, -1: a number; POINT: where it ends; POSITIONS: which rows */
+    double
+        number; /* a constant without value; eps; the scale of scores; OFFSET; the first of ROWS */
     const struct followed *of, *with; /* what it is made of */
     const struct followed *root;      /* POINT: where it begins */
     int size;                         /* POINT: nodes */
     int table;                        /* ANGLED, SCORES, ROTATED: a constant, or -1 */
     enum { MASK_ADDED, MASK_SEEN, MASK_UNSEEN } mask; /* what the constant of scores does */
-    int half;                         /* HALF, ROTATED; ANGLED: of a turned one */
+    int half; /* HALF, ROTATED; ANGLED: of a turned one; ROWS: from position to position */
+    double cap;                       /* SCORES: what they never reach; 0: anything */
     bool centered;                    /* MEAN_SQUARE and what follows from it: a variance */
     unsigned over;                    /* SUM: bits of the axes */
     const struct followed *positions; /* SCORES: what is added to them, or NULL */
@@ -132,7 +136,7 @@ struct follow {
     const char *why;
     struct {
         int table, mask, causal;
-        int64_t queries, keys;
+        int64_t queries, keys, window;
     } masked;      /* the last mask that was looked at, and what it is */
     json_t *notes; /* array of strings, for people */
     int loss;      /* op */
@@ -185,9 +189,13 @@ const struct followed *follow_layer(struct follow *t, const struct exported_node
                                     bool *known); /* follow_layer.c */
 /* follow_whole.c: x times a number: the number, or NaN; other functions. */
 double follow_factor(struct follow *t, const struct followed *x);
+/* x without the number that it is multiplied by, which *scale is multiplied by too. */
+const struct followed *follow_unscaled(struct follow *t, const struct followed *x,
+                                       double *scale);
 bool follow_is_square(struct follow *t, const struct followed *x);
 bool follow_is_negative(struct follow *t, const struct followed *x);
-bool follow_is_silu(struct follow *t, const struct followed *x);
+/* The kind that is this function of x times another tensor, or -1. */
+int follow_gate(struct follow *t, const struct followed *x);
 /* One index of the outermost atom of axis d, which is split into so many parts. */
 const struct followed *follow_take(struct follow *t, const struct followed *x, int d,
                                    int64_t parts, int64_t index);
@@ -195,6 +203,23 @@ const struct followed *follow_half(struct follow *t, const struct followed *x);
 /* The tensor of numbers of rows, below `rows`, that x are: those from the end on are put right. */
 const struct followed *follow_index(struct follow *t, const struct followed *x,
                                     int64_t rows);
+/* follow_place.c: along positions. x[.., s, h] plus rows of a table; rows of a parameter in front of it,
+ * of which `size` are all; one of its positions, where axis d counts them (NULL: it does not). */
+const struct followed *follow_add_rows(struct follow *t, const struct followed *x,
+                                       const struct followed *rows);
+const struct followed *follow_prepend(struct follow *t, const struct followed *w,
+                                      const struct followed *x);
+const struct followed *follow_select(struct follow *t, const struct followed *x, int d,
+                                     int64_t index);
+/* The rows that constants name, as such a form; NULL: in another order. */
+const struct followed *follow_table_rows(struct follow *t, const struct followed *w,
+                                         int ids, int result);
+/* The same, lying with its last two dims exchanged where that is how `want` lies; else NULL. */
+const struct followed *follow_lie(struct follow *t, const struct followed *x,
+                                  const struct axis *want);
+/* follow_point.c: y under the names of x, where both name dims that must stay apart. */
+const struct followed *follow_rename(struct follow *t, const struct followed *x,
+                                     const struct followed *y);
 /* follow_layer.c */
 const struct followed *follow_rotary(struct follow *t, const struct followed *a,
                                      const struct followed *b);

@@ -277,10 +277,10 @@ static const struct followed *attention(struct follow *t, const struct exported_
     axis[k->rank - 2] = k->axis[k->rank - 1];
     int64_t d = axes_size(&t->axes, &q->axis[q->rank - 1]);
     struct followed *s = follow_new(t, FORM_SCORES, q), *shares;
-    s->of = q;
+    s->number = exported_number(t->p, n, "scale", 1 / sqrt((double)d));
+    s->of = follow_unscaled(t, q, &s->number);
     s->with = follow_reaxed(t, k, k->rank, axis);
     s->axis[q->rank - 1] = axis[k->rank - 1];
-    s->number = exported_number(t->p, n, "scale", 1 / sqrt((double)d));
     s->positions = positions;
     s->table = positions ? positions->table : mask ? mask->value : -1;
     s->mask = positions                                   ? positions->mask

@@ -1,6 +1,7 @@
 /* What is done element by element: functions of one tensor, sums, products with weights and tables. */
 #include "import/follow.h"
 
+#include <math.h>
 #include <string.h>
 
 /* As of a polynomial that stands for the error function. */
@@ -43,9 +44,8 @@ static const struct followed *extend(struct follow *t, const struct exported_nod
 
 /* ---- two tensors ------------------------------------------------------------------------------------- */
 
-/* y under the names of x, where both name dims that must stay apart. */
-static const struct followed *rename_dims(struct follow *t, const struct followed *x,
-                                          const struct followed *y) {
+const struct followed *follow_rename(struct follow *t, const struct followed *x,
+                                     const struct followed *y) {
     struct axis dims = follow_dims(t, y);
     struct followed *z = follow_new(t, FORM_TENSOR, x);
     for (int i = 0; i < x->rank; i++) {
@@ -77,9 +77,12 @@ static bool agree(struct follow *t, const struct followed *x, const struct follo
         conflict |= answer == AXES_CONFLICT;
     }
     if (conflict)
-        *y = rename_dims(t, x, *y);
+        *y = follow_rename(t, x, *y);
     struct axis a = follow_dims(t, x), b = follow_dims(t, *y);
-    if (!axes_same(&t->axes, &a, &b))
+    const struct followed *turned =
+        axes_same(&t->axes, &a, &b) ? *y : follow_lie(t, *y, &a);
+    *y = turned;
+    if (!turned)
         return follow_refuse(t, "tensors that lie with their dims in different orders"),
                false;
     return true;
@@ -176,6 +179,14 @@ static const struct followed *add(struct follow *t, const struct exported_node *
     }
     if (b->form == FORM_PARAMETER && is_data(a))
         return add_bias(t, a, b);
+    if (b->form == FORM_ROWS && is_data(a))
+        return follow_add_rows(t, a, b);
+    if (b->form == FORM_PARAMETER && follow_scalar(t, a, &number)) {
+        struct followed *y = follow_new(t, FORM_OFFSET, b);
+        y->param = b->param;
+        y->number = number;
+        return y;
+    }
     if (is_data(a) && is_data(b))
         return combine(t, OP_add, a, b);
     return follow_refuse(t, "a sum that weft has no kind for");
@@ -197,14 +208,17 @@ static const struct followed *multiply(struct follow *t, const struct followed *
     double number;
     if (a->form == FORM_SCORES && follow_scalar(t, b, &number)) {
         struct followed *y = (struct followed *)follow_reaxed(t, a, a->rank, a->axis);
-        y->number *= number;
+        if (a->cap > 0)
+            y->cap *= number;
+        else
+            y->number *= number;
         return a->table < 0 ? y : follow_refuse(t, "scores are masked, then scaled");
     }
     if ((is_data(a) || a->form == FORM_TURNED) && b->form == FORM_CONSTANT && b->value >= 0)
         return angle(t, a, b);
-    if (is_data(a) && is_data(b) && follow_is_silu(t, a)) {
-        return combine(t, OP_swiglu, a->of, b);
-    }
+    int gate = is_data(a) && is_data(b) ? follow_gate(t, a) : -1;
+    if (gate >= 0)
+        return combine(t, (enum kind_id)gate, a->of, b);
     return NULL;
 }
 
@@ -314,6 +328,15 @@ static const struct followed *copy(struct follow *t, const struct exported_node 
     return follow_tensor(t, op, x);
 }
 
+/* Rows of a table times a number: what is made of them should not begin before that. */
+static bool is_scaled_table(struct follow *t, const struct followed *x) {
+    const struct followed *of = x->of;
+    double c = of->form == FORM_TENSOR && t->ops.p[of->op].kind == OP_embedding
+                   ? follow_factor(t, x)
+                   : 1;
+    return !isnan(c) && c != 1;
+}
+
 const struct followed *follow_point(struct follow *t, const struct exported_node *n,
                                     bool *known) {
     const struct point *p = point_find(n->target);
@@ -328,12 +351,21 @@ const struct followed *follow_point(struct follow *t, const struct exported_node
         return copy(t, n, a);
     if (p->id == POINT_WHERE || p->id == POINT_FILL)
         return choose(t, n, p);
-    if ((y = extend(t, n, p)) || (y = follow_rows(t, p->id, a, b)) || t->why)
+    if ((y = extend(t, n, p)))
+        return is_scaled_table(t, y) ? follow_whole(t, y) : y;
+    if ((y = follow_rows(t, p->id, a, b)) || t->why)
         return y;
+    if (a->form == FORM_SCORES && p->id == POINT_TANH && a->table < 0 && !a->positions) {
+        struct followed *s = (struct followed *)follow_reaxed(t, a, a->rank, a->axis);
+        s->cap = 1;
+        return a->cap > 0 ? follow_refuse(t, "scores with two caps") : s;
+    }
     switch (p->id) {
-    case POINT_ADD:
-        return add(t, n, a->form == FORM_CONSTANT || a->form == FORM_PARAMETER ? b : a,
-                   a->form == FORM_CONSTANT || a->form == FORM_PARAMETER ? a : b);
+    case POINT_ADD: {
+        const bool held =
+            a->form == FORM_CONSTANT || a->form == FORM_PARAMETER || a->form == FORM_ROWS;
+        return add(t, n, held ? b : a, held ? a : b);
+    }
     case POINT_MUL:
         y = multiply(t, a, b);
         y = y || t->why ? y : multiply(t, b, a);

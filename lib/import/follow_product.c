@@ -40,6 +40,25 @@ static bool bias_of(struct follow *t, int op, const struct followed *bias,
     return true;
 }
 
+/* x [.., k] of which k lies elsewhere than last: with it there. */
+static const struct followed *summed_last(struct follow *t, const struct followed *x) {
+    struct axis want = {0}, dims = follow_dims(t, x), k = x->axis[x->rank - 1];
+    if (axes_settle(&t->axes, &k) < 0)
+        return x;
+    bool last = k.n <= dims.n;
+    for (int i = 0; i < k.n && last; i++)
+        last = dims.atom[dims.n - k.n + i] == k.atom[i];
+    for (int i = 0; i < x->rank && !last; i++) {
+        struct axis a = x->axis[i];
+        if (axes_settle(&t->axes, &a) < 0 || want.n + a.n > AXIS_MOST)
+            return x;
+        for (int j = 0; j < a.n; j++)
+            want.atom[want.n++] = a.atom[j];
+    }
+    const struct followed *y = last ? NULL : follow_lie(t, x, &want);
+    return y ? y : x;
+}
+
 /* x[.., k] with the weight w, whose axis `sums` is k. */
 static const struct followed *weigh(struct follow *t, const struct followed *a,
                                     const struct followed *w, int sums,
@@ -47,8 +66,16 @@ static const struct followed *weigh(struct follow *t, const struct followed *a,
     const struct followed *x = follow_whole(t, a);
     if (!x || !follow_is_plain(t, x) || w->rank != 2 || !x->rank)
         return follow_refuse(t, "a product of what was stretched");
+    x = summed_last(t, x);
     struct axis k = x->axis[x->rank - 1], wk = w->axis[sums], n = w->axis[1 - sums];
-    if (axes_unify(&t->axes, &k, &wk) != AXES_ONE || axes_settle(&t->axes, &n) < 0)
+    enum axes_answer answer = axes_unify(&t->axes, &k, &wk);
+    if (answer == AXES_CONFLICT) { /* a weight that is tied: its dims have names already */
+        struct followed *like = follow_tensor(t, x->op, x);
+        like->axis[x->rank - 1] = wk;
+        x = follow_rename(t, like, x);
+        k = wk;
+    }
+    if (answer == AXES_DIFFER || axes_settle(&t->axes, &n) < 0)
         return follow_refuse(t, "a weight whose dims are not those of its operand");
     struct axis dims = {0}, of_weight = wk;
     if (!result_dims(t, x, &k, &n, &dims) || of_weight.n + n.n > AXIS_MOST)
@@ -67,7 +94,7 @@ static const struct followed *weigh(struct follow *t, const struct followed *a,
 
 /* ---- of two tensors --------------------------------------------------------------------------------- */
 
-static const struct followed *unscaled(struct follow *t, const struct followed *x,
+const struct followed *follow_unscaled(struct follow *t, const struct followed *x,
                                        double *scale) {
     double c = x->form == FORM_POINT ? follow_factor(t, x) : (double)NAN;
     if (isnan(c))
@@ -81,8 +108,8 @@ static const struct followed *score(struct follow *t, const struct followed *q,
                                     const struct followed *k) {
     struct followed *y = follow_new(t, FORM_SCORES, q);
     y->number = 1;
-    y->of = unscaled(t, q, &y->number);
-    y->with = unscaled(t, k, &y->number);
+    y->of = follow_unscaled(t, q, &y->number);
+    y->with = follow_unscaled(t, k, &y->number);
     struct axis d = q->axis[q->rank - 1], e = k->axis[k->rank - 2];
     if (axes_unify(&t->axes, &d, &e) == AXES_DIFFER)
         return follow_refuse(t, "a product of tensors whose dims do not match");
@@ -238,6 +265,9 @@ static const struct followed *embed(struct follow *t, const struct exported_node
         return follow_refuse(t, "a table that is no parameter");
     if (ids->form == FORM_CONSTANT && ids->value >= 0 && fold_is(&t->fold, ids->value)) {
         const struct exported_value *v = &t->p->values.p[ids->value];
+        const struct followed *rows = follow_table_rows(t, w, ids->value, n->out[0]);
+        if (rows)
+            return rows;
         if (v->rank == 2 && v->size[0] > 1 && v->size[1] > 1)
             return by_position(t, w, ids);
         const struct followed *y = first_rows(t, w, ids);

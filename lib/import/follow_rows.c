@@ -185,6 +185,10 @@ static const struct followed *norm(struct follow *t, const struct followed *x,
     if (!give_row(t, op, of, weight) || (bias && !give_row(t, op, of, bias)))
         return NULL;
     follow_attr(t, op, "eps", json_real(x->number));
+    if (weight->form == FORM_OFFSET && bias)
+        return follow_refuse(t, "a layer norm whose weight has a number added");
+    if (weight->form == FORM_OFFSET)
+        follow_attr(t, op, "offset", json_real(weight->number));
     return follow_tensor(t, op, of);
 }
 
@@ -229,11 +233,16 @@ static const struct row_rule {
     {POINT_DIV, FORM_EXPS, FORM_EXP_SUM, FORM_SHARES},
 };
 
+/* A parameter, or one plus a number. */
+static bool is_weight(const struct followed *x) {
+    return x->form == FORM_PARAMETER || x->form == FORM_OFFSET;
+}
+
 static bool matches(int want, const struct followed *x) {
     switch (want) {
     case NONE: return !x;
     case TENSOR: return x && is_tensor(x);
-    case PARAMETER: return x && x->form == FORM_PARAMETER;
+    case PARAMETER: return x && is_weight(x);
     default: return x && (int)x->form == want;
     }
 }
@@ -311,7 +320,7 @@ static const struct followed *with_other(struct follow *t, enum point_id id,
         (a->form == FORM_CENTERED || is_tensor(a)) &&
         b->centered == (a->form == FORM_CENTERED))
         return scaled(t, b, b->with);
-    if (id == POINT_MUL && a->form == FORM_NORMED && b->form == FORM_PARAMETER)
+    if (id == POINT_MUL && a->form == FORM_NORMED && is_weight(b))
         return scaled(t, a, b);
     if (id == POINT_ADD && a->form == FORM_SCALED && b->form == FORM_PARAMETER)
         return norm(t, a, a->with, b);

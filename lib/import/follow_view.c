@@ -156,8 +156,11 @@ static const struct followed *select_one(struct follow *t, const struct exported
     if (d < 0)
         return follow_refuse(t, "an axis that its operand lacks");
     int64_t all = axes_size(&t->axes, &x->axis[d]), i = exported_int(t->p, n, "index", 0);
-    const struct followed *y =
-        all == 1 ? x : follow_take(t, x, d, all, i < 0 ? i + all : i);
+    const struct followed *y = all > 1 ? follow_select(t, x, d, i < 0 ? i + all : i) : x;
+    if (y && all > 1)
+        return y;
+    if (all > 1)
+        y = follow_take(t, x, d, all, i < 0 ? i + all : i);
     if (!y)
         return NULL;
     struct axis axis[EXPORTED_MAX_RANK];
@@ -193,7 +196,7 @@ static const struct followed *split(struct follow *t, const struct exported_node
     return t->values[n->out[0]];
 }
 
-/* [-x2, x1] of the halves x1 and x2. */
+/* [-x2, x1] of the halves x1 and x2; rows in front of positions. */
 static const struct followed *join(struct follow *t, const struct exported_node *n) {
     int list[2], count = exported_tensors(t->p, n, "tensors", list, 2);
     const struct exported_value *second =
@@ -209,6 +212,9 @@ static const struct followed *join(struct follow *t, const struct exported_node 
         y->of = b->of;
         return y;
     }
+    if (a && b && a->form == FORM_PARAMETER && a->rank == 3 && b->rank == 3 &&
+        arg_axis(t, n, "dim", 3, 0) == 1)
+        return follow_prepend(t, a, b);
     return a && b && a->form == FORM_ROTATED && b->form == FORM_ROTATED
                ? follow_rotated_both(t, a, b)
                : NULL;

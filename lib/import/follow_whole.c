@@ -169,8 +169,11 @@ bool follow_is_negative(struct follow *t, const struct followed *x) {
     return fabs(follow_factor(t, x) + 1) < 1e-12;
 }
 
-bool follow_is_silu(struct follow *t, const struct followed *x) {
-    return x->form == FORM_POINT && is_function(t, x, named, POINT_SILU);
+int follow_gate(struct follow *t, const struct followed *x) {
+    return x->form != FORM_POINT                       ? -1
+           : is_function(t, x, named, POINT_SILU)      ? OP_swiglu
+           : is_function(t, x, named, POINT_GELU_TANH) ? OP_geglu
+                                                       : -1;
 }
 
 const struct followed *follow_index(struct follow *t, const struct followed *x,
@@ -184,16 +187,27 @@ const struct followed *follow_index(struct follow *t, const struct followed *x,
     return tensor_of(t, x->of);
 }
 
-/* c x: over the root of a whole number, or nothing. */
+/* c x: times or over the root of a whole number, or nothing. */
 static int scale_op(struct follow *t, double c, struct axis dims) {
-    double fan = 1 / (c * c);
-    if (!(c > 0) || fan < 0.5 || fan > 0x1p52 || fabs(fan - round(fan)) > 1e-5 * fan) {
-        follow_refuse(t, "times a number that is not 1 over the root of a whole one");
+    double by = c > 1 ? c * c : 1 / (c * c);
+    if (!(c > 0) || by > 0x1p52 || fabs(by - round(by)) > 1e-5 * by) {
+        follow_refuse(t, "times a number that is no root of a whole one, nor 1 over it");
         return -1;
     }
     int op = follow_op(t, OP_scale, dims);
-    follow_attr(t, op, "fan", json_integer((json_int_t)llround(fan)));
+    follow_attr(t, op, c > 1 ? "root" : "fan", json_integer((json_int_t)llround(by)));
     return op;
+}
+
+static double capped(double x, double cap) {
+    return cap * tanh(x / cap);
+}
+
+/* What it never reaches, where it is a soft cap; else 0. */
+static double cap_of(struct follow *t, const struct followed *x) {
+    double cap = evaluate(t, x, x->root, 1e30);
+    cap = fabs(cap - round(cap)) < 1e-5 * fabs(cap) ? round(cap) : cap;
+    return isfinite(cap) && cap > 0 && is_function(t, x, capped, cap) ? cap : 0;
 }
 
 static int function_op(struct follow *t, const struct followed *x, struct axis dims) {
@@ -211,6 +225,12 @@ static int function_op(struct follow *t, const struct followed *x, struct axis d
     double c = follow_factor(t, x);
     if (!isnan(c))
         return scale_op(t, c, dims);
+    double cap = cap_of(t, x);
+    if (cap > 0) {
+        int op = follow_op(t, OP_softcap, dims);
+        follow_attr(t, op, "cap", json_real(cap));
+        return op;
+    }
     follow_refuse(t, "a function that weft has no kind for");
     return -1;
 }
@@ -259,6 +279,8 @@ static const struct followed *make_whole(struct follow *t, const struct followed
     case FORM_POINT: return recognise(t, x);
     case FORM_CONSTANT:
         return follow_refuse(t, "numbers that the program holds are used as a tensor");
+    case FORM_ROWS:
+    case FORM_OFFSET:
     case FORM_PARAMETER: return follow_refuse(t, "a parameter is used as a tensor");
     case FORM_MEAN_SQUARE:
     case FORM_INVERSE_ROOT:

@@ -121,6 +121,7 @@ enum kind_flag {
     X(prepend, "prepend", "x[B.. s h]", "weight[r h]", "y[B.. t h]",                       \
       "s whole r whole t whole", "", 0)                                                    \
     X(select, "select", "x[B.. s h]", "", "y[B.. h]", "s whole", "at=0", KIND_CHEAP)       \
+    X(transpose, "transpose", "x[B.. s t]", "", "y[B.. t s]", "", "", KIND_CHEAP)          \
     X(einsum, "einsum", "x[X..] z[Z..]?", "weight[W..]? +bias[V..]=zeros?", "y[Y..]", "",  \
       "", KIND_BLEND)                                                                      \
     X(layernorm, "layernorm", "x[B.. h]", "weight[h]=ones bias[h]=zeros", "y[B.. h]",      \

@@ -199,6 +199,14 @@ run "${model[@]}" --dp 4 --zero 3 -b 64 --micro-batch 16 --dtype bf16 --overlap 
 is "$status $(jq -c '[.train_batch_size, .train_micro_batch_size_per_gpu, .gradient_accumulation_steps,
     .zero_optimization, .bf16]' out)" '0 [64,4,4,{"overlap_comm":true,"stage":3},{"enabled":true}]' \
     'DeepSpeed: batch = micro-batch x accumulation x replicas'
+run "${model[@]}" --dp 4 --zero 2 -b 64 --recompute all --to deepspeed
+is "$status $(grep -c 'deepspeed.*gradient_checkpointing_enable' err)" '0 1' \
+    'DeepSpeed: what is recomputed is said to be code'
+run "${model[@]}" --dp 4 -b 64 --recompute all --to accelerate
+is "$status $(grep -c 'accelerate.*gradient_checkpointing_enable' err)" '0 1' \
+    'accelerate: the same where nothing is sharded'
+run "${model[@]}" --dp 4 -b 64 --recompute selective --to deepspeed
+refuses 3 'stages\[0\].recompute: .*DeepSpeed' 'what is recomputed in part'
 run "${model[@]}" --dp 2 --tp 2 --pp 2 --zero 2 -b 32 --dtype bf16 --to torchtitan
 is "$(grep -cE '^(data_parallel_shard_degree|tensor_parallel_degree|pipeline_parallel_degree) = 2$' out)" 3 \
     'torchtitan: degrees'

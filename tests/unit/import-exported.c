@@ -6,6 +6,40 @@
 
 #include <math.h>
 
+/* As many parameters and flops as a shipped model, all named, and so many ops of a kind. */
+static void counts_as(const char *path, const char *family, const char *set,
+                      enum kind_id kind, int many) {
+    struct err err = {0};
+    struct model *m = import_model(path, &err),
+                 *want = m ? model_load(family, set, &err) : NULL;
+    if (!ok(m && want, "%s is a model: %s", path, err.msg))
+        return;
+    int kinds[KIND_COUNT];
+    count_kinds(m, kinds);
+    struct weights *w = weights_of(m, &err);
+    ok(w && count(m) == count(want) &&
+           model_forward_flops(m, 3) == model_forward_flops(want, 3),
+       "%lld parameters, each with its place in files, and %.0f flops: %s",
+       (long long)count(m), model_forward_flops(m, 3), err.msg);
+    ok(kinds[kind] == many, "%d ops of %s", kinds[kind], kind_of(kind)->name);
+    weights_destroy(w);
+    model_destroy(m);
+    model_destroy(want);
+}
+
+/* What is neither a token nor in a shipped model: places and channels, mixed in turns. */
+static void mixed(void) {
+    struct err err = {0};
+    struct model *m = import_model("tests/import/mixer.pt2", &err);
+    if (!ok(m != NULL, "a mixer is a model: %s", err.msg))
+        return;
+    int kinds[KIND_COUNT];
+    count_kinds(m, kinds);
+    ok(kinds[OP_transpose] == 4 && kinds[OP_gelu] == 4 && kinds[OP_avgpool] == 1,
+       "its places and channels change places %d times", kinds[OP_transpose]);
+    model_destroy(m);
+}
+
 static void attributes(void) {
     struct err err = {0};
     struct model *m = import_model("tests/import/llama.pt2", &err);
@@ -154,6 +188,14 @@ int main(void) {
     /* Attention that is spelled out; 3 * hidden in the feed-forward part, an untied head. */
     same_as("tests/import/own-gpt.pt2", "gpt",
             "layers=2,hidden=48,heads=4,seq=24,vocab=120,tied=0,ffn=144");
+    same_as("tests/import/gemma.pt2", "gemma:nano",
+            "layers=2,hidden=48,heads=4,kv_heads=2,kv=16,ffn=80,seq=24,vocab=120");
+    counts_as("tests/import/bert.pt2", "bert:nano",
+              "layers=2,hidden=48,heads=4,ffn=80,positions=24,vocab=120", OP_rows, 1);
+    counts_as("tests/import/vit.pt2", "vit:nano",
+              "layers=2,hidden=48,heads=4,ffn=80,image=12,patch=4,classes=10", OP_prepend,
+              1);
+    mixed();
     attributes();
     common();
     refused();

@@ -298,6 +298,16 @@ static void test_attention(void) {
     "'kind': 'select', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'hidden'], 'at': " at
 
 static void test_positions(void) {
+    space_is(
+        "'kind': 'transpose', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'hidden', 'seq']",
+        "{'name': 'head', 'kind': 'einsum', 'in': ['y'], 'out': 'z', 'dims': ['batch', "
+        "'hidden', 'vocab'], 'weight': {'dims': ['seq', 'vocab']}}, {'name': 'flip', 'kind': "
+        "'einsum', 'in': ['z'], 'out': 'z', 'dims': ['batch', 'seq', 'k'], 'weight': "
+        "{'dims': ['hidden', 'vocab', 'seq', 'k']}}, {" LOSS("z"),
+        "batch seq hidden");
+    refuses(
+        "'kind': 'transpose', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden']",
+        "y:...dims [batch, hidden, seq]...[batch, seq, hidden]");
     space_is(ROWS("'wide', 'hidden'", ", 'start': 8"), ON_HIDDEN,
              "batch seq hidden wide/whole");
     space_is(ROWS("'one', 'hidden'", ", 'step': 0"), ON_HIDDEN,

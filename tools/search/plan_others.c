@@ -119,6 +119,10 @@ char *plan_to_torchtitan(const struct plan *p, struct err *err) {
 /* ---- DeepSpeed ------------------------------------------------------------------------------- */
 
 static int check_deepspeed(const struct plan_job *job, const char *name, struct err *err) {
+    if (job->recompute == RECOMPUTE_selective)
+        return err_input(
+            err, "stages[0].recompute: %s has nothing that recomputes attention alone",
+            name);
     if (job->pp > 1)
         return err_input(err, "stages: %d, and a pipeline is code in %s, not configuration",
                          job->plan->n_stages, name);

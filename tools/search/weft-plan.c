@@ -8,6 +8,7 @@
 
 #include "common/file.h"
 #include "common/opt.h"
+#include "common/progress.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -242,6 +243,21 @@ struct output {
     char *text;
 };
 
+/* DeepSpeed has no option that recomputes, accelerate has FSDP's: then the script has to. */
+static void note_script(const struct plan *p) {
+    const struct stage *st = &p->stages[0];
+    bool recomputes = false, shards = false;
+    for (int i = 0; i < st->n_ops; i++) {
+        recomputes |= st->recompute[i];
+        shards |= st->zero[i] != ZERO_NONE;
+    }
+    if (recomputes &&
+        (!strcmp(o.to, "deepspeed") || (!strcmp(o.to, "accelerate") && !shards)))
+        note("%s: no option of %s says what is recomputed: call "
+             "model.gradient_checkpointing_enable() in the script",
+             tool.name, o.to);
+}
+
 static int convert(struct output *x, const struct plan *p, const char *path,
                    struct err *err) {
     const struct form *f = find_form(o.to);
@@ -249,6 +265,8 @@ static int convert(struct output *x, const struct plan *p, const char *path,
         return 0;
     x->doc = f->to_json ? f->to_json(p, err) : NULL;
     x->text = f->to_text ? f->to_text(p, err) : NULL;
+    if (x->text)
+        note_script(p);
     if (x->doc || x->text)
         return 0;
     return o.words.model || is_line(path) ? -1 : err_prefix(err, "%s", shown(path));

@@ -1,5 +1,6 @@
-/* What is said of positions: a table's rows added to them, rows put in front of them, one of them taken.
- * Where positions are split, a rank adds the rows of its own; the other two need them all. */
+/* What is said of positions: a table's rows added to them, rows put in front of them, one of them taken,
+ * and their place exchanged with what stands behind them. Where positions are split, a rank adds or turns
+ * the rows of its own; the other two need them all. */
 #include "program/lower/lower.h"
 
 /* ---- rows: of the space, as in the kind's pattern, from its end: s, h, n ---------------------- */
@@ -104,3 +105,40 @@ static void select_backward(struct emit *e, int op, const int *dy) {
 }
 
 const struct lowering lower_select = {select_forward, select_backward};
+
+/* ---- transpose: from the end of the space, s, t ------------------------------------------------ */
+
+/* y [outer, t, s] of x [outer, s, t]. */
+static void turn(struct emit *e, int x, int y, int64_t outer, int64_t s, int64_t t) {
+    struct instr *i = emit_instr(e, I_copy);
+    i->in.copy.x = x;
+    i->out.copy.y = y;
+    i->n.copy = (struct copy_n){.elems = outer * s * t, .inner = 1};
+    i->copy = (struct copy){
+        .rank = 3, .size = {outer, t, s}, .src = {s * t, 1, t}, .dst = {s * t, s, 1}};
+}
+
+struct turned {
+    int64_t outer, s, t;
+};
+static struct turned turned_shape(const struct emit *e, int op) {
+    const struct model_op *o = op_of(e, op);
+    struct turned n = {.s = lower_size(e, op, o->space.n - 2),
+                       .t = lower_size(e, op, o->space.n - 1)};
+    n.outer = lower_volume(e, op, &o->out_map[0]) / (n.s * n.t);
+    return n;
+}
+
+static void transpose_forward(struct emit *e, int op) {
+    const struct turned n = turned_shape(e, op);
+    int x = lower_operand(e, op, 0);
+    turn(e, x, lower_result(e, op, 0), n.outer, n.s, n.t);
+}
+
+static void transpose_backward(struct emit *e, int op, const int *dy) {
+    const struct turned n = turned_shape(e, op);
+    if (lower_wants_gradient(e, op, 0))
+        turn(e, dy[0], lower_gradient(e, op, 0), n.outer, n.t, n.s);
+}
+
+const struct lowering lower_transpose = {transpose_forward, transpose_backward};
