@@ -290,7 +290,6 @@ static void note_doubted(struct watch *w) {
                 &(struct event){EVENT_NOTE, w->k->attempt, step, share, text}, NULL);
 }
 
-
 static bool can_stop(const struct watch *w) {
     for (int r = 0; r < beats_ranks(w->beats); r++)
         if (atomic_load(&beats_at(w->beats, r)->phase) < BEAT_FIRST)
