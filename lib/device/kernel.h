@@ -181,9 +181,9 @@ enum {
 };
 /* Columns over which distances of so many rows are taken: together they stay in a core's cache. */
 static inline int64_t kernel_aggregate_columns(int parts) {
-    enum { ELEMS = 1 << 17, MOST = 1 << 14, UNIT = 64 };
-    const int64_t columns = ELEMS / parts / UNIT * UNIT;
-    return columns > MOST ? MOST : columns;
+    enum { ELEMS = 1 << 17, UNIT = 64 };
+    const int64_t most = 1 << 14, columns = ELEMS / parts / UNIT * UNIT;
+    return columns > most ? most : columns;
 }
 
 /* y = x in 32 bits, and x rounded to nearest, ties to even, to f32, bf16 or f16. */
