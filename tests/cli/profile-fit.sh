@@ -52,6 +52,18 @@ run -p toy.db --like ./like.json --check toy.db
 jq -e '.rows > 200 and .inside / .rows > 0.8' out >err
 ok $? "most rows lie within its bounds: $(cat out)"
 cp out before
+run -p toy.db --cluster h100:4 --check toy.db
+jq -e '.rows > 200 and .inside / .rows > 0.8' out >err
+ok $? "as weft-predict answers on a cluster: $(cat out)"
+"$WEFT_BIN/weft-profile-op" -q -m gpt:nano -p links.db --max-devices 4 --micro-batch 1 --dtype bf16 --device toy \
+    --roofline 100T:1T:4us --links 'node:100G:9us' >out 2>err
+sqlite3 links.db "DELETE FROM op; UPDATE comm SET source = 'measured'; DELETE FROM comm WHERE group_size = 2"
+run -p links.db --cluster h100:4 --check links.db --text
+awk 'NR == 1 { next } { n++; far += $2 / $1 > 1.05 || $1 / $2 > 1.05 } /all_reduce size=4 stride=1 node/ { seen = 1 }
+    END { exit !(n > 10 && !far && seen) }' out
+ok $? "collectives, each a line: $(sed -n 2p out)"
+refuses 2 'only with --check' 'a cluster to be asked about without questions' -- -p toy.db --cluster h100:4
+refuses 2 'expected --cluster' 'rows one by one, on no cluster' -- -p toy.db --check toy.db --text
 run -p toy.db --like ./toy.json --name other
 jq -e '.name == "other"' out >err
 ok $? 'it begins with its own file, and takes a name'

@@ -2,7 +2,7 @@
  *
  * A program is walked as the executor runs it, place by place of the arena: every instruction adds the
  * bytes that it touches to a clock, and a place is cold when more went by since it was last touched
- * than the core's own cache holds. So results that are kept for the backward pass are cold, for their
+ * than a core's caches hold. So results that are kept for the backward pass are cold, for their
  * places were last touched a micro-batch ago, and so is what reads them there; a residual that was
  * just made is not. An instruction that is wanted several times counts by its bytes. */
 #include "profile-op.h"
@@ -25,10 +25,14 @@ struct cold_key {
     double cold[MOST_OPERANDS], all[MOST_OPERANDS]; /* bytes, operands before results */
 };
 
+/* A core's own cache and its share of the last one; virtual machines say of the last one what they share
+ * with others, so no more than a part that is usual. */
 int64_t cold_cache_bytes(void) {
-    enum { USUAL = 1 << 20 };
-    long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
-    return bytes > 0 ? bytes : USUAL;
+    enum { USUAL = 1 << 20, MOST_SHARE = 16 << 20 };
+    long own = sysconf(_SC_LEVEL2_CACHE_SIZE), last = sysconf(_SC_LEVEL3_CACHE_SIZE),
+         cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int64_t share = last > 0 && cores > 0 ? last / cores : 0;
+    return (own > 0 ? own : USUAL) + (share < MOST_SHARE ? share : MOST_SHARE);
 }
 
 static struct cold_key *find(const struct cold *c, const struct instr_key *key) {

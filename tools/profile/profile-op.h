@@ -88,7 +88,7 @@ struct cold {
     struct cold_key *p;
     int64_t n, cap;
 };
-/* Of a core's own cache. */
+/* Of a core's own cache and its share of the last one. */
 int64_t cold_cache_bytes(void);
 /* Adds what a few micro-batches of a program find that is run with so large a cache. */
 void cold_of_program(const struct program *g, int64_t cache, struct cold *out);
