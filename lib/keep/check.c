@@ -23,10 +23,6 @@ const char *check_speed_key(enum check_speed s) {
     return keys[s];
 }
 
-const char *check_speed_name(enum check_speed s) {
-    return names[s];
-}
-
 const char *check_state_name(enum check_state s) {
     static const char *const states[] = {"good", "unclear", "bad"};
     return states[s];

@@ -70,7 +70,6 @@ int check_judge(struct check *c);
 void check_release(struct check *c);
 
 const char *check_speed_key(enum check_speed s);
-const char *check_speed_name(enum check_speed s);
 const char *check_state_name(enum check_state s);
 
 #endif
