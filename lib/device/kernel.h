@@ -157,9 +157,9 @@ enum {
 };
 /* Columns over which distances of so many rows are taken: together they stay in a core's cache. */
 static inline int64_t kernel_aggregate_columns(int parts) {
-    enum { ELEMS = 1 << 17, MOST = 1 << 14, UNIT = 64 };
-    const int64_t columns = ELEMS / parts / UNIT * UNIT;
-    return columns > MOST ? MOST : columns;
+    const int64_t elems = 1 << 17, most = 1 << 14, unit = 64;
+    const int64_t columns = elems / parts / unit * unit;
+    return columns > most ? most : columns;
 }
 
 /* y = x in 32 bits, and x rounded to nearest, ties to even, to f32, bf16 or f16. */
