@@ -181,8 +181,8 @@ enum {
 };
 /* Columns over which distances of so many rows are taken: together they stay in a core's cache. */
 static inline int64_t kernel_aggregate_columns(int parts) {
-    enum { ELEMS = 1 << 17, UNIT = 64 };
-    const int64_t most = 1 << 14, columns = ELEMS / parts / UNIT * UNIT;
+    const int64_t elems = 1 << 17, most = 1 << 14, unit = 64;
+    const int64_t columns = elems / parts / unit * unit;
     return columns > most ? most : columns;
 }
 

@@ -158,8 +158,9 @@ struct stage_program {
     /* The same of a double for each loss of the model: 1 / the targets of the whole step that
      * count, or 0 where none does. */
     int64_t per_target;
-    /* Behind them whole numbers of 64 bits, for each group of axes along which replicas are not trusted: how many
-     * numbers each member is suspected of in this step, and of how many in all (pass_aggregate.c). */
+    /* Behind them whole numbers of 64 bits, for each group of axes along which replicas are not
+     * trusted: how many numbers each member is suspected of in this step, and of how many in all
+     * (pass_aggregate.c). */
     int64_t suspects, n_suspects;
     struct pool_slots slots[POOL_COUNT];
     int64_t in_flight;        /* micro-batches held at once: the most of the pools */

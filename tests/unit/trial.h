@@ -428,6 +428,8 @@ static void trial_begin_shape(struct trial *t, enum opcode code, enum dtype dtyp
         memcpy(t->n.v, shape, (size_t)t->info->n_shape * sizeof *shape);
         instr_work(code, &t->n, &t->work);
     }
+    if (code == I_median || code == I_trimmed || code == I_fair)
+        t->args.faulty = (int)(t->n.median.parts - 1) / 2;
     if (code == I_rotary)
         trial_angles(t, shape != NULL);
     if (code == I_rmsnorm || code == I_rmsnorm_bwd || code == I_rmsnorm_bwd_sums)
