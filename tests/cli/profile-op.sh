@@ -251,7 +251,7 @@ refuses 2 'device' 'a roofline of nothing' -- -m mlp -p x.db --roofline 1T:1T
 refuses 2 'links' 'links without a roofline' -- -m mlp -p x.db --links node:1G
 refuses 2 'links' 'an unknown link' -- -m mlp -p x.db "${roof[@]}" --links rack:1G
 refuses 2 'links' 'a link twice' -- -m mlp -p x.db "${roof[@]}" --links 'node:1G node:2G'
-refuses 3 'not among the shipped models' 'an unknown model' -- -m bert -p x.db
+refuses 3 'not among the shipped models' 'an unknown model' -- -m gpt9 -p x.db
 refuses 3 'no preset' 'an unknown size' -- -m gpt:7T -p x.db
 refuses 3 'no size or rate' 'an unknown override' -- -m gpt -p x.db --set depth=3
 refuses 3 'none.json' 'a missing model file' -- -m ./none.json -p x.db
