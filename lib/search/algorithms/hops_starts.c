@@ -4,7 +4,6 @@
 #include "search/algorithms/hops.h"
 #include "search/algorithms/improve.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 int option_by_score(const void *a, const void *b) {
@@ -38,9 +37,6 @@ struct starts {
     struct ranking plain, sharded;
     ARR(struct option) list;
     struct candidate scratch;
-    /* [micro-batches] the best uniform pipeline that fits, or INFINITY; does it recompute? */
-    double *even_us;
-    bool *even_recompute;
 };
 
 /* Sorted in; the last one's room moves to its place. */
@@ -122,15 +118,6 @@ static bool push_kept(struct starts *st, const struct ranking *k) {
     return fits;
 }
 
-static void note_even(struct starts *st, int i, const struct option *o) {
-    if (o->score.overflow || o->score.time_us >= st->even_us[i])
-        return;
-    st->even_us[i] = o->score.time_us;
-    st->even_recompute[i] = false;
-    for (int k = 0; k < o->c.n_stages; k++)
-        st->even_recompute[i] |= o->c.stages[k].recompute_blocks > 0;
-}
-
 static void add_even(struct starts *st) {
     struct pool *pool = &st->s->pool;
     const struct search_problem *p = space_problem_of(pool->space);
@@ -139,26 +126,12 @@ static void add_even(struct starts *st) {
              is_depth(pool->space, k) && i >= 0 && !budget_stopped(pool->budget); i--) {
             if (!grid_is_busy(pool->space, k, i))
                 continue;
-            int64_t from = st->list.n;
             st->plain.n = st->sharded.n = 0;
             grid_walk(&st->grid, k, p->micro[i]);
             bool fits = push_kept(st, &st->plain);
             if (k == 1 || !fits)
                 push_kept(st, &st->sharded);
-            for (; from < st->list.n; from++)
-                note_even(st, i, &st->list.p[from]);
         }
-}
-
-/* Is the micro-batch so much slower than the best that slicing for it is not worth it? Sliced
- * pipelines are that far ahead of uniform ones only where these recompute for lack of memory. */
-static bool is_slow(const struct starts *st, int i) {
-    static const double SLOW = 1.3;
-    double least = INFINITY;
-    for (int k = 0; k < space_problem_of(&st->s->space)->n_micro; k++)
-        least = fmin(least, st->even_us[k]);
-    return isfinite(st->even_us[i]) && !st->even_recompute[i] &&
-           st->even_us[i] > SLOW * least;
 }
 
 /* Larger micro-batches take more memory: where two in a row cannot be sliced, though smaller ones could,
@@ -172,8 +145,6 @@ static void add_sliced(struct starts *st, bool shard) {
     for (int i = 0, without = 0;
          i < p->n_micro && !budget_stopped(&s->budget) && !(any && without == MOST_WITHOUT);
          i++) {
-        if (is_slow(st, i))
-            continue;
         if (!search_slice(s, p->micro[i], shard, &o.c) || !eval_legal(&s->eval, &o.c)) {
             without++;
             continue;
@@ -295,10 +266,6 @@ static struct option *make_starts(struct search *s, int64_t *n) {
     grid_init(&st.grid, s);
     st.grid.take = take_uniform;
     st.grid.arg = &st;
-    st.even_us = mem_array((size_t)s->space.p.n_micro, sizeof *st.even_us);
-    st.even_recompute = mem_array((size_t)s->space.p.n_micro, sizeof *st.even_recompute);
-    for (int i = 0; i < s->space.p.n_micro; i++)
-        st.even_us[i] = INFINITY;
     add_even(&st);
     add_sliced(&st, false);
     if (!any_fits(&st) && space_zero_levels(&s->space) > 1 + ZERO_OPTIMIZER)
@@ -313,8 +280,6 @@ static struct option *make_starts(struct search *s, int64_t *n) {
     ranking_release(&st.plain);
     ranking_release(&st.sharded);
     candidate_release(&st.scratch);
-    free(st.even_us);
-    free(st.even_recompute);
     *n = st.list.n;
     return st.list.p;
 }
