@@ -1,7 +1,6 @@
 /* Products: with weights, of queries and keys, of shares and values; convolutions; tables. */
 #include "import/follow.h"
 
-#include <math.h>
 #include <string.h>
 
 /* ---- with a weight ------------------------------------------------------------------------------- */
@@ -93,15 +92,6 @@ static const struct followed *weigh(struct follow *t, const struct followed *a,
 }
 
 /* ---- of two tensors --------------------------------------------------------------------------------- */
-
-const struct followed *follow_unscaled(struct follow *t, const struct followed *x,
-                                       double *scale) {
-    double c = x->form == FORM_POINT ? follow_factor(t, x) : (double)NAN;
-    if (isnan(c))
-        return x;
-    *scale *= c;
-    return x->of;
-}
 
 /* Queries [.., s, d] with keys [.., d, t]. */
 static const struct followed *score(struct follow *t, const struct followed *q,

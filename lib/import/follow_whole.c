@@ -161,6 +161,15 @@ double follow_factor(struct follow *t, const struct followed *x) {
     return is_function(t, x, times, c) ? c : (double)NAN;
 }
 
+const struct followed *follow_unscaled(struct follow *t, const struct followed *x,
+                                       double *scale) {
+    double c = x->form == FORM_POINT ? follow_factor(t, x) : (double)NAN;
+    if (isnan(c))
+        return x;
+    *scale *= c;
+    return x->of;
+}
+
 bool follow_is_square(struct follow *t, const struct followed *x) {
     return x->form == FORM_POINT && is_function(t, x, square, 0);
 }
