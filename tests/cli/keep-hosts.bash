@@ -1,0 +1,55 @@
+# What the tests of several hosts share: hosts are addresses of this machine, reached by a program in place of ssh, and
+# each has ranks, an agent and a memory of its own. The caller has `set -u` and tap.bash.
+# shellcheck shell=bash
+bin=${WEFT_BIN:?}
+n=0 failed=0
+export ASAN_OPTIONS=detect_leaks=0 # Open MPI does not free all
+export OMPI_MCA_oob_tcp_if_include=lo OMPI_MCA_btl_tcp_if_include=lo OMPI_MCA_rmaps_base_oversubscribe=1
+
+cat >three.json <<'END'
+{"format": "weft-plan/1", "model": "gpt:nano", "set": "layers=1,hidden=48,heads=4,seq=16,dropout=0.1",
+ "batch": 12, "stages": [{"mesh": "dp:3", "layout": {"dp": "batch"}, "zero": 1}]}
+END
+jq '.stages[0].mesh = "dp:2"' three.json >two.json
+jq '.stages = [{}]' three.json >one.json
+cat >agent <<'END'
+#!/bin/sh
+[ ! -e "down.$1" ] || exit 255
+host=$1
+shift
+exec setsid sh -c "echo \$\$ >>sessions.$host; $*"
+END
+chmod +x agent
+export OMPI_MCA_plm_rsh_agent=$PWD/agent
+run=("$bin/weft-run" -q --threads 1 --warmup 15 --decay-steps 900)
+
+begin() { # begin [OPTION...]: the supervisor in $pid
+    "$bin/weft-keep" --peers 1 --retry 0.5s -H 127.0.0.2:1,127.0.0.3:1,127.0.0.4:1 --plans two.json "$@" -- \
+        "${run[@]}" -n 1000000 --memory-every 1 --save ck three.json >>lines 2>>said </dev/null &
+    pid=$!
+}
+await() { # await LINES: of metrics
+    local tries=400
+    while [ "$(wc -l <lines)" -lt "$1" ] && [ $((tries--)) -gt 0 ]; do sleep 0.05; done
+}
+further() { await $(($(wc -l <lines) + $1)); }
+says() { # says PATTERN [TIMES]
+    local tries=600 times=${2:-1}
+    while [ "$(grep -c "$1" said)" -lt "$times" ] && [ $((tries--)) -gt 0 ]; do sleep 0.02; done
+    [ "$(grep -c "$1" said)" -ge "$times" ]
+    ok $? "says: $(grep "$1" said | tail -n 1)"
+}
+of_host() { # of_host SIGNAL HOST: to all processes of it
+    local s
+    while read -r s; do pkill "-$1" -s "$s"; done <"sessions.$2"
+}
+agent_of() { # agent_of HOST: of one that is up
+    local s
+    while read -r s; do pgrep -s "$s" weft-keep; done <"sessions.$1" | tail -n 1
+}
+memory() { # memory NUMBER: of a host
+    find /dev/shm -maxdepth 2 -path "*/weft-keep-$(id -u)-*/host-$1" -newer three.json
+}
+# Steps take milliseconds here, and none waits for a copy: so many may pass until one has arrived, on a busy machine.
+behind=20
+twice() { jq -s 'map(.step) | length - (unique | length)' lines; }
