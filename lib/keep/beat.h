@@ -18,6 +18,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define BEAT_VARIABLE       "WEFT_BEATS"
@@ -68,6 +69,8 @@ struct beat {
         mirrored; /* of rank 0, by the supervisor: the last step in memory that is done with */
     char message[256]; /* of its error, written before the status */
 };
+/* What stands before the message, all of one type, from the pid on. */
+enum { BEAT_NUMBERS = offsetof(struct beat, message) / sizeof(atomic_llong) };
 
 const char *beat_phase_name(enum beat_phase phase);
 

@@ -18,20 +18,20 @@ static int failed(const char *path, struct err *err) {
     return err_system(err, "%s: %s", path, strerror(errno));
 }
 
-static int write_all(int fd, const char *p, ssize_t n) {
+int copy_bytes(int fd, const char *p, ssize_t n) {
     for (ssize_t k; n > 0; p += k, n -= k)
         if ((k = write(fd, p, (size_t)n)) < 0)
             return -1;
     return 0;
 }
 
-static int copy_bytes(int in, int out) {
+static int copy_all(int in, int out) {
     enum { BLOCK = 1 << 20 };
     char *block = mem_alloc(BLOCK);
     ssize_t n;
     int rc = 0;
     while (rc == 0 && (n = read(in, block, BLOCK)) > 0)
-        rc = write_all(out, block, n);
+        rc = copy_bytes(out, block, n);
     free(block);
     return rc < 0 || n < 0 || fsync(out) < 0 ? -1 : 0;
 }
@@ -41,7 +41,7 @@ static int copy_file(const char *from, const char *to, struct err *err) {
     if (in < 0)
         return failed(from, err);
     int out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    int rc = out < 0 || copy_bytes(in, out) < 0 ? failed(to, err) : 0;
+    int rc = out < 0 || copy_all(in, out) < 0 ? failed(to, err) : 0;
     close(in);
     if (out >= 0 && close(out) < 0 && rc == 0)
         rc = failed(to, err);

@@ -13,6 +13,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* Copies the newest whole checkpoint of folder `from` into `to`, unless it is there,
  * and keeps the last `keep` of those in `to`. Returns its step, 0 where there is
@@ -27,5 +28,8 @@ int copy_share(const char *from, int64_t step, const char *to,
                bool (*mine)(const void *ctx, const char *name), const void *ctx,
                struct err *err);
 int copy_end(const char *to, int64_t step, int64_t keep, struct err *err);
+
+/* Writes all n bytes. Returns 0, or -1 with errno. */
+int copy_bytes(int fd, const char *p, ssize_t n);
 
 #endif

@@ -4,6 +4,7 @@
 #include "checkpoint/ckptdir.h"
 #include "common/mem.h"
 #include "common/progress.h"
+#include "keep/copy.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -70,13 +71,6 @@ static int send_file(int fd, int file, int64_t bytes) {
     return 0;
 }
 
-static int write_all(int file, const char *p, ssize_t n) {
-    for (ssize_t k; n > 0; p += k, n -= k)
-        if ((k = write(file, p, (size_t)n)) < 0)
-            return -1;
-    return 0;
-}
-
 /* To a file; to nowhere where that is < 0. */
 static int receive(int fd, int file, int64_t bytes) {
     char *block = mem_alloc(BLOCK);
@@ -87,7 +81,7 @@ static int receive(int fd, int file, int64_t bytes) {
             continue;
         if (k == 0)
             errno = ECONNRESET;
-        rc = k <= 0 ? -1 : file < 0 ? 0 : write_all(file, block, k);
+        rc = k <= 0 ? -1 : file < 0 ? 0 : copy_bytes(file, block, k);
         bytes -= k;
     }
     free(block);

@@ -42,6 +42,10 @@ struct host {
     double
         speed; /* of its ranks beside those with the same work, as measured; 0 = nobody knows */
 };
+/* Has it ranks in this attempt? */
+static inline bool host_works(const struct host *h) {
+    return !h->out && h->count;
+}
 
 /* What is ordered from agents, by what waits for it. */
 enum order_kind { ORDER_GATHER, ORDER_MIRROR, ORDER_COPY, ORDER_CHECK, ORDER_KINDS };

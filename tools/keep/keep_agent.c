@@ -19,7 +19,6 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,12 +28,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum {
-    TICK_MS = 10,
-    ORDER = 8192,
-    NUMBERS = offsetof(struct beat, message) / 8,
-    LINK_BYTES = 16 << 20
-};
+enum { TICK_MS = 10, ORDER = 8192, LINK_BYTES = 16 << 20 };
 #define STATE_S 0.2 /* at least so often a line comes */
 
 struct job {
@@ -79,7 +73,7 @@ static void tell_beat(struct agent *a, int rank, double now) {
     char line[900];
     const atomic_llong *v = &b->pid;
     int n = snprintf(line, sizeof line, "beat %.6f %d", now, rank);
-    for (int i = 0; i < NUMBERS; i++)
+    for (int i = 0; i < BEAT_NUMBERS; i++)
         n += snprintf(line + n, sizeof line - (size_t)n, " %lld",
                       (long long)atomic_load(&v[i]));
     say("%s %.255s", line, b->message);

@@ -10,7 +10,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST = 256, HEARD = 65536, NUMBERS = offsetof(struct beat, message) / 8 };
+enum { MOST = 256, HEARD = 65536 };
 #define GREET_S  10.0 /* until one has greeted */
 #define SILENT_S 1.5  /* of one that has */
 #define AGAIN_S  3.0  /* until one that was lost has greeted again */
@@ -92,7 +91,7 @@ static void take_beat(struct keep *k, const char *line) {
         return;
     struct beat *b = beats_at(k->now, (int)rank), new;
     atomic_llong *from = &new.pid, *to = &b->pid;
-    for (int i = 0; i < NUMBERS; i++)
+    for (int i = 0; i < BEAT_NUMBERS; i++)
         atomic_init(&from[i], strtoll(p, &p, 10));
     snprintf(b->message, sizeof b->message, "%s", *p == ' ' ? p + 1 : p);
     const long long shift = (long long)(1e6 * (now_s() - then));
@@ -100,7 +99,7 @@ static void take_beat(struct keep *k, const char *line) {
         atomic_fetch_add(&new.at_us, shift);
     if (atomic_load(&new.first_us))
         atomic_fetch_add(&new.first_us, shift);
-    for (int i = 0; i < NUMBERS; i++)
+    for (int i = 0; i < BEAT_NUMBERS; i++)
         atomic_store(&to[i], atomic_load(&from[i]));
 }
 
@@ -361,7 +360,7 @@ int64_t agents_whole(const struct keep *k) {
     int64_t step = -1;
     for (int64_t i = 0; i < k->hosts.n; i++) {
         const struct host *h = &k->hosts.p[i];
-        if (h->out || !h->count)
+        if (!host_works(h))
             continue;
         if (!agent_is_there(h) || (step >= 0 && h->agent->whole != step))
             return 0;
@@ -400,7 +399,7 @@ int agents_begin(struct keep *k, int64_t ranks, struct beats *now, struct err *e
     k->mirrored = k->gathered;
     for (int64_t i = 0; i < k->hosts.n; i++) {
         struct host *h = &k->hosts.p[i];
-        if (h->out || !h->count)
+        if (!host_works(h))
             continue;
         h->agent->ready = h->agent->ended = false;
         h->agent->whole = 0;
@@ -436,7 +435,7 @@ static bool comes_back(struct keep *k, struct host *h) {
 const char *agents_lost(struct keep *k, double stepped_s) {
     for (int64_t i = 0; i < k->hosts.n; i++) {
         struct host *h = &k->hosts.p[i];
-        if (h->out || !h->count || !h->agent)
+        if (!host_works(h) || !h->agent)
             continue;
         struct agent *a = h->agent;
         if (a->state == AGENT_GONE && !comes_back(k, h))

@@ -6,6 +6,7 @@
 #include "keep.h"
 #include "keep/copy.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ enum { ROUNDS = 64, KEPT_ON_DISK = 2 };
 static int hosts_at_work(struct keep *k, struct host **out) {
     int n = 0;
     for (int64_t i = 0; i < k->hosts.n; i++)
-        if (!k->hosts.p[i].out && k->hosts.p[i].count)
+        if (host_works(&k->hosts.p[i]))
             out[n++] = &k->hosts.p[i];
     return n;
 }
@@ -47,7 +48,7 @@ static void end_mirroring(struct keep *k) {
     k->mirrored = k->mirroring;
     k->mirroring = 0;
     for (int64_t i = 0; i < k->hosts.n; i++)
-        if (!k->hosts.p[i].out && k->hosts.p[i].count && k->hosts.p[i].first == 0)
+        if (host_works(&k->hosts.p[i]) && k->hosts.p[i].first == 0)
             agent_tell(&k->hosts.p[i], "mirrored %lld", (long long)k->mirrored);
 }
 
@@ -168,8 +169,10 @@ void mirror_gather(struct keep *k) {
 
 static int order_copies(struct keep *k, int64_t step, struct err *err) {
     char dir[PATH_MAX];
-    if (copy_begin(k->save, err) < 0 || !realpath(k->save, dir))
+    if (copy_begin(k->save, err) < 0)
         return -1;
+    if (!realpath(k->save, dir))
+        return err_system(err, "%s: %s", k->save, strerror(errno));
     for (int64_t i = 0; i < k->hosts.n; i++) {
         struct host *h = &k->hosts.p[i];
         if (!agent_is_there(h) || !h->count)

@@ -251,11 +251,18 @@ static bool hangs(const struct watch *w) {
            (all_step(w) || some_rank_is_stopped(w));
 }
 
+/* To the person and to the journal, with the step that is now. */
+static void tell(const struct watch *w, double value, const char *text) {
+    const int64_t step = atomic_load(&beats_at(w->beats, 0)->step);
+    note("weft-keep: step %lld: %s", (long long)step, text);
+    journal_add(w->k->journal,
+                &(struct event){EVENT_NOTE, w->k->attempt, step, value, text}, NULL);
+}
+
 /* Said once for as long as it stays the same rank; whether it was said now. */
 static bool note_slow(struct watch *w) {
     double times;
     char text[256];
-    const int64_t step = atomic_load(&beats_at(w->beats, 0)->step);
     int rank = w->told_first ? straggler_look(w->peers, w->beats, &times) : -1;
     if (rank < 0 || rank == w->slow)
         return false;
@@ -263,9 +270,7 @@ static bool note_slow(struct watch *w) {
     snprintf(text, sizeof text,
              "rank %d on %s took %.1f times as long as its peers in the last %d steps",
              rank, keep_host_of(w->k, rank), times, STRAGGLER_STEPS);
-    note("weft-keep: step %lld: %s", (long long)step, text);
-    journal_add(w->k->journal,
-                &(struct event){EVENT_NOTE, w->k->attempt, step, times, text}, NULL);
+    tell(w, times, text);
     return true;
 }
 
@@ -280,14 +285,11 @@ static void note_doubted(struct watch *w) {
         return;
     w->doubted = rank;
     char text[256];
-    const int64_t step = atomic_load(&beats_at(w->beats, 0)->step);
     const double share = 1e-3 * (double)atomic_load(&beats_at(w->beats, rank)->doubted);
     snprintf(text, sizeof text,
              "gradients of rank %d on %s are unlike those of its replicas", rank,
              keep_host_of(w->k, rank));
-    note("weft-keep: step %lld: %s", (long long)step, text);
-    journal_add(w->k->journal,
-                &(struct event){EVENT_NOTE, w->k->attempt, step, share, text}, NULL);
+    tell(w, share, text);
 }
 
 static bool can_stop(const struct watch *w) {
