@@ -218,33 +218,18 @@ static void forward_task(const struct task *w, const struct head *h, int64_t q0,
     }
 }
 
-/* Queries of a task: whole heads while these keep the threads busy. */
-static int64_t task_queries(const struct kernel_attention *t) {
-    const int64_t heads = t->batch * t->heads, threads = kernel_threads();
-    int64_t most = TASK_QUERIES;
-    if (heads < 2 * threads && threads > 1) {
-        int64_t even = (t->q_len * heads / (4 * threads) + Q_BLOCK) / Q_BLOCK * Q_BLOCK;
-        most = even < most ? even : most;
-    }
-    return most;
-}
-
 /* Task `i` of those that take `most` queries of a head each. */
 static void forward_one(const struct kernel_attention *t, const struct positions *p,
                         const struct head *all, int64_t most, int64_t i, int thread) {
-    const int64_t chunks = (t->q_len + most - 1) / most;
-    const int64_t head = i / chunks, b = head / t->heads, h = head % t->heads;
-    const int64_t q0 = i % chunks * most;
-    const int64_t q1 = t->q_len - q0 < most ? t->q_len : q0 + most;
+    const struct kernel_attention_task x = kernel_attention_task(t, most, i);
     const struct task w = make_task(t, p, kernel_scratch(thread));
-    const int64_t kv_at = b * t->kv_batch + (t->first_head + h) / t->group * t->dim;
     if (p)
-        position_near(p, DTYPE_bf16, t->positions, h, LOG2_E, w.near);
+        position_near(p, DTYPE_bf16, t->positions, x.h, LOG2_E, w.near);
     kernel_dot_open();
-    const struct head own = {all->q + b * t->q_batch + h * t->dim, all->k + kv_at,
-                             all->v + kv_at, all->o + b * t->o_batch + h * t->dim,
-                             all->lse + head * t->q_len};
-    forward_task(&w, &own, q0, q1, kernel_attention_keys(t, b));
+    const struct head own = {all->q + x.b * t->q_batch + x.h * t->dim, all->k + x.kv_at,
+                             all->v + x.kv_at, all->o + x.b * t->o_batch + x.h * t->dim,
+                             all->lse + x.head * t->q_len};
+    forward_task(&w, &own, x.q0, x.q1, kernel_attention_keys(t, x.b));
     kernel_dot_close();
 }
 
@@ -252,7 +237,7 @@ bool kernel_attention_dot(const struct kernel_attention *t, const void *q, const
                           const void *v, void *o, float *lse) {
     if (!kernel_dot_known() || t->more || t->dim > MOST_DIM)
         return false;
-    const int64_t most = task_queries(t);
+    const int64_t most = kernel_attention_queries(t, Q_BLOCK, TASK_QUERIES);
     const int64_t tasks = t->batch * t->heads * ((t->q_len + most - 1) / most);
     const int share = kernel_share(t->batch * t->heads * t->q_len * t->kv_len);
     struct positions positions, *p = t->positions ? &positions : NULL;

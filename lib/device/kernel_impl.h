@@ -109,6 +109,31 @@ void kernel_blas_release(void);
 /* May this process use AMX's tiles of bf16? The library asks the system for them. */
 bool kernel_blas_tiles(void);
 
+/* The forward pass as tasks: queries q0..q1-1 of head h of sample b, which is head `head` of all, and where
+ * its keys begin. */
+struct kernel_attention_task {
+    int64_t b, h, head, q0, q1, kv_at;
+};
+/* Task `i` of those that take `most` queries of a head each. */
+static inline struct kernel_attention_task
+kernel_attention_task(const struct kernel_attention *t, int64_t most, int64_t i) {
+    const int64_t chunks = (t->q_len + most - 1) / most;
+    const int64_t head = i / chunks, b = head / t->heads, h = head % t->heads;
+    const int64_t q0 = i % chunks * most;
+    const int64_t q1 = t->q_len - q0 < most ? t->q_len : q0 + most;
+    return (struct kernel_attention_task){
+        b, h, head, q0, q1, b * t->kv_batch + (t->first_head + h) / t->group * t->dim};
+}
+/* Queries of a task, in blocks: whole heads, up to `most` queries, while these keep the threads busy. */
+static inline int64_t kernel_attention_queries(const struct kernel_attention *t,
+                                               int64_t block, int64_t most) {
+    const int64_t heads = t->batch * t->heads, threads = kernel_threads();
+    if (heads >= 2 * threads || threads <= 1)
+        return most;
+    const int64_t even = (t->q_len * heads / (4 * threads) + block) / block * block;
+    return even < most ? even : most;
+}
+
 /* kernel_attention and kernel_attention_bwd of bf16 by products of pairs (kernel_dot.h); false where
  * the machine has none, or this attention does not fit. */
 bool kernel_attention_dot(const struct kernel_attention *t, const void *q, const void *k,
