@@ -10,8 +10,9 @@ bin=${WEFT_BIN:?}
 n=0 failed=0
 export ASAN_OPTIONS=detect_leaks=0 # Open MPI does not free all
 
+# Steps take so long that the run is not over before the last of what is done to it.
 cat >two.json <<'END'
-{"format": "weft-plan/1", "model": "gpt:nano", "set": "layers=1,hidden=48,heads=4,seq=16,dropout=0.1",
+{"format": "weft-plan/1", "model": "gpt:nano", "set": "layers=4,hidden=192,heads=4,seq=16,dropout=0.1",
  "batch": 8, "stages": [{"mesh": "dp:2", "layout": {"dp": "batch"}, "zero": 1}]}
 END
 jq '.stages = [{}]' two.json >one.json
@@ -30,9 +31,9 @@ begin() { # begin PLAN: the supervisor in $pid
     pid=$!
 }
 further() { # further N: lines in the ledger
-    local want=$(($(wc -l <ledger) + $1)) tries=400
+    local want=$(($(wc -l <ledger) + $1)) tries=2000
     while [ "$(wc -l <ledger)" -lt "$want" ] && [ $((tries--)) -gt 0 ]; do
-        sleep 0.05
+        sleep 0.01
     done
 }
 rank_of() { pgrep -P "$(pgrep -P "$pid" mpirun)" | tail -n 1; }
