@@ -316,7 +316,7 @@ static void prepare(struct filler *f) {
         to->far = far_of(f, k);
         to->in_flight = candidate_in_flight(ev, c, k);
         to->rank = rank[k];
-        /* What neighbours send and ties are not counted here: a little room for them. */
+        /* What neighbours send is not counted here: a little room for it. */
         to->memory = limit ? (double)(limit - ev->reserve_bytes - limit / 64) : 0;
         to->memory *= (double)c->n_groups / c->n_stages; /* stages of a group share alike */
     }
@@ -412,19 +412,47 @@ static void find_finer(struct filler *f, struct bounds *b) {
     find_least(f, b);
 }
 
-bool search_balance(struct search *s, struct candidate *c) {
-    struct filler f = {.ev = &s->eval, .c = c};
+/* Finds the least bound and applies its cuts; false if nothing fits. */
+static bool balance_once(struct filler *f) {
     struct bounds b = {0};
-    prepare(&f);
-    bool found = find_any(&f, &b);
+    f->fine = false;
+    bool found = find_any(f, &b);
     if (!found) {
-        f.fine = true;
-        found = find_any(&f, &b);
+        f->fine = true;
+        found = find_any(f, &b);
     }
     if (found)
-        find_least(&f, &b);
-    if (found && !f.fine)
-        find_finer(&f, &b);
+        find_least(f, &b);
+    if (found && !f->fine)
+        find_finer(f, &b);
+    return found;
+}
+
+/* What messages and tied parameters need depends on the cuts. Where a stage exceeds its memory for
+ * them, takes that off what its ops may have; false where none does. */
+static bool make_room(struct filler *f) {
+    const struct candidate *c = f->c;
+    if (!f->ev->space->p.memory_bytes || !eval_legal(f->ev, c))
+        return false;
+    bool any = false;
+    double *excess = mem_array((size_t)c->n_groups, sizeof *excess);
+    eval_overflows(f->ev, c, excess);
+    for (int k = 0; k < c->n_stages; k++) {
+        double over = excess[k % c->n_groups] * c->n_groups / c->n_stages;
+        f->fills[k].memory -= fmax(over, 0);
+        any |= over > 0;
+    }
+    free(excess);
+    return any;
+}
+
+bool search_balance(struct search *s, struct candidate *c) {
+    enum { MORE = 3 };
+    struct filler f = {.ev = &s->eval, .c = c};
+    prepare(&f);
+    bool found = balance_once(&f);
+    for (int i = 0; found && i < MORE && make_room(&f) && balance_once(&f);)
+        i++;
     for (int k = 0; f.fars && k < c->n_stages; k++)
         long_lived_end(&f.fars[k]);
     free(f.fars);

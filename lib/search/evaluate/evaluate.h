@@ -100,6 +100,9 @@ bool eval_legal(struct evaluate *ev, const struct candidate *c);
 /* Returns the score of a legal candidate. Algorithms call pool_score, which also
  * remembers the candidate. */
 struct score eval_score(struct evaluate *ev, const struct candidate *c);
+/* By how many bytes each group of devices of a legal candidate exceeds its memory (negative: is
+ * below it), [groups]; only where memory is limited. */
+void eval_overflows(struct evaluate *ev, const struct candidate *c, double *bytes);
 /* Returns equal numbers for candidates that are compiled to the same program: layouts
  * that a stage has for ops of other stages do not matter. */
 uint64_t eval_identity(const struct evaluate *ev, const struct candidate *c);

@@ -160,23 +160,29 @@ static struct work work_begin(const struct candidate *c) {
     return w;
 }
 
+/* By how many bytes a group of devices exceeds its memory; negative where it does not. */
+static double group_excess(struct evaluate *ev, const struct work *w, int g) {
+    struct stage_bytes bytes = {0};
+    double staging = 0;
+    for (int k = g; k < w->n; k += w->c->n_groups) {
+        struct in_flight f = candidate_in_flight(ev, w->c, k);
+        stage_bytes_add(&bytes, w->sums[k], &f);
+        staging += w->staging[k];
+    }
+    int64_t limit = search_memory(&ev->space->p, w->rank[g], w->c->stages[g].devices);
+    double most = limit ? (double)(limit - ev->reserve_bytes) : 0;
+    most *= ev->exact ? SEARCH_MEMORY_SLACK : 1;
+    return stage_bytes_sum(&bytes) + staging - most;
+}
+
 /* Finds the group of devices that comes nearest to its memory limit or exceeds it
  * most, and by how much. */
 static void sum_memory(struct evaluate *ev, const struct work *w, struct score *out) {
     double worst = -INFINITY;
     for (int g = 0; g < w->c->n_groups; g++) {
-        struct stage_bytes bytes = {0};
-        double staging = 0;
-        for (int k = g; k < w->n; k += w->c->n_groups) {
-            struct in_flight f = candidate_in_flight(ev, w->c, k);
-            stage_bytes_add(&bytes, w->sums[k], &f);
-            staging += w->staging[k];
-        }
-        int64_t limit = search_memory(&ev->space->p, w->rank[g], w->c->stages[g].devices);
-        double most = limit ? (double)(limit - ev->reserve_bytes) : 0;
-        most *= ev->exact ? SEARCH_MEMORY_SLACK : 1;
-        if (stage_bytes_sum(&bytes) + staging - most > worst) {
-            worst = stage_bytes_sum(&bytes) + staging - most;
+        double excess = group_excess(ev, w, g);
+        if (excess > worst) {
+            worst = excess;
             out->fullest = g;
         }
     }
@@ -211,12 +217,8 @@ static void sum_time(const struct evaluate *ev, const struct work *w, struct sco
 }
 
 /* Messages are added to the times of the stages on both sides before anything is
- * summed. */
-struct score eval_score(struct evaluate *ev, const struct candidate *c) {
-    struct score out = {.time_us = INFINITY};
-    eval_trim(ev);
-    ev->budget->candidates++;
-    ev->budget->work += c->n_stages;
+ * summed. The caller frees w.prefixes. */
+static struct work work_of(struct evaluate *ev, const struct candidate *c) {
     struct work w = work_begin(c);
     for (int k = 0; k < w.n; k++) {
         w.prefixes[k] = candidate_prefix(ev, c, k, w.rank[k]);
@@ -230,11 +232,27 @@ struct score eval_score(struct evaluate *ev, const struct candidate *c) {
         w.missing |= sum->missing;
     }
     eval_add_messages(ev, &w);
+    return w;
+}
+
+struct score eval_score(struct evaluate *ev, const struct candidate *c) {
+    struct score out = {.time_us = INFINITY};
+    eval_trim(ev);
+    ev->budget->candidates++;
+    ev->budget->work += c->n_stages;
+    struct work w = work_of(ev, c);
     sum_memory(ev, &w, &out);
     sum_time(ev, &w, &out);
     out.unknown = w.missing || ev->graph.norm_missing;
     free(w.prefixes);
     return out;
+}
+
+void eval_overflows(struct evaluate *ev, const struct candidate *c, double *bytes) {
+    struct work w = work_of(ev, c);
+    for (int g = 0; g < c->n_groups; g++)
+        bytes[g] = group_excess(ev, &w, g);
+    free(w.prefixes);
 }
 
 /* Returns equal numbers for stages that are compiled to the same instructions. */
