@@ -161,6 +161,8 @@ $(foreach t,$(TOOLS),$(eval $(call tool_rules,$(t))))
 # (:=, because what an object adds to CFLAGS holds for its prerequisites too.)
 FLAGS := $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(cflags_device) $(MPI_CFLAGS)
 NVCC_ALL := $(NVCC) $(NVCC_FLAGS)
+# Where the C compiler is ccache under its name, nvcc goes through it too.
+CACHED   := $(filter %/ccache,$(realpath $(shell command -v $(CC))))
 $(O)/flags: export STAMP = $(FLAGS)
 $(O)/prefix: export STAMP = $(PREFIX)
 $(O)/nvcc: export STAMP = $(NVCC_ALL)
@@ -183,7 +185,7 @@ $(O)/%.o: %.c $(O)/flags
 $(O)/%.cu.o: %.cu $(O)/nvcc
 	@mkdir -p $(@D)
 	@echo "  NVCC    $<"
-	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< 2>$(@:.o=.usage); \
+	$(Q)$(CACHED) $(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< 2>$(@:.o=.usage); \
 	    status=$$?; grep -v $(USAGE) $(@:.o=.usage) >$(@:.o=.said); cat $(@:.o=.said) >&2; exit $$status
 USAGE := -e ' bytes gmem' -e 'Compiling entry function' -e 'Function properties for' -e 'bytes stack frame' \
          -e 'Used [0-9]* registers' -e 'Compile time ='
@@ -397,7 +399,8 @@ deps-%:
 # All of it again in a fresh make, since what is installed decides what is built.
 check: deps-check
 	+@$(MAKE) --no-print-directory check-build
-check-build: all tests
+# The tests of the tools alone need none of the others built.
+check-build: all $(or $(if $(filter-out cli/%,$(or $(T),all)),tests),$(DESCRIBED))
 	@scripts/check.sh $(O) $(T)
 
 check-asan:

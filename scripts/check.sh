@@ -7,7 +7,8 @@
 # "not ok", ends with a status other than 0, or prints no plan. One that needs programs says so in
 # a line "# Needs: PROGRAM...", and is skipped where one is not installed. The folder of a failing
 # test's output is kept and named; tables that tests print, in lines of "#|", and what was skipped
-# with the reason stand at the end. The last line is "N passed, N failed, N skipped".
+# with the reason stand at the end. The last line is "N passed, N failed, N skipped". TIMES=FILE: a
+# line for each file, the most expensive first: its processor seconds, children's too, and its wall time.
 set -u -m # -m: without, what runs in the background ignores an interrupt
 here=$(cd "$(dirname "$0")/.." && pwd)
 build=$(cd "$1" && pwd)
@@ -53,6 +54,7 @@ run_one() {
     *) (cd "$here" && timeout $limit "$file") >"$log" 2>&1 ;;
     esac
     status=$?
+    [ -z "${TIMES:-}" ] || times >"$log.times" # of this shell, and of what it waited for
     left=$(grep -cE '^(ok|1\.\.0).* # SKIP ' "$log")
     good=$(($(grep -c '^ok' "$log") - $(grep -c '^ok.* # SKIP ' "$log")))
     bad=$(grep -c '^not ok' "$log")
@@ -63,6 +65,8 @@ run_one() {
         [ "$bad" -gt 0 ] || bad=1
     fi
     echo "$good $bad $left" >"$log.counts"
+    [ -z "${TIMES:-}" ] || tr 'ms' '  ' <"$log.times" | awk -v name="$name" -v wall=$((SECONDS - start)) '
+        { used += 60 * ($1 + $3) + $2 + $4 } END { printf "%7.1f %5d %s\n", used, wall, name }' >"$log.used"
     {
         printf '%-44s %5d ok %3d not ok %4d s\n' "$name" "$good" "$bad" $((SECONDS - start))
         if [ "$bad" -gt 0 ]; then
@@ -87,6 +91,7 @@ wait
 find "$out" -name '*.tables' -o -name '*.skipped' | sort | xargs -r cat
 read -r passed failed skipped < <(cat "$out"/*.counts 2>/dev/null |
     awk '{ p += $1; f += $2; s += $3 } END { print p + 0, f + 0, s + 0 }')
+[ -z "${TIMES:-}" ] || cat "$out"/*.used | sort -rn >"$TIMES"
 [ "$failed" -eq 0 ] && rm -rf "$out"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]
