@@ -11,6 +11,7 @@ struct line {
     struct plan_words w;
     int64_t layers, chunks, world;
     const char *family;
+    char machines[64]; /* "node:4 gpu:8" */
     struct err *err;
 };
 

@@ -316,6 +316,11 @@ static int read_devices(struct line *l) {
         line_int(l, "world-size", 0, &ranks) < 0)
         return -1;
     l->world = said ? nodes * each : ranks;
+    if (said && l->world < 1 << 20) {
+        snprintf(l->machines, sizeof l->machines, "node:%lld gpu:%lld", (long long)nodes,
+                 (long long)each);
+        l->w.cluster = l->machines;
+    }
     if (!l->world && world && opt_parse_int(world, &l->world) < 0)
         l->world = 0;
     return 0;
