@@ -48,7 +48,7 @@ step() { # step NAME SECONDS NODES: of the plan that was made last
     local us ratio
     us=$("$bin/weft-predict" -q --runtime megatron --cluster "a100-80gb:$3x8" made.json 2>>err | jq .time)
     ratio=$(jq -n "$us / $2 * 1000 | round / 1000")
-    printf '#|%-34s%9.2f s published %9.2f s predicted %7s\n' "$1" "$2" "$us" "$ratio"
+    printf '#| %-34s%9.2f s published %9.2f s predicted %7s\n' "$1" "$2" "$us" "$ratio"
     [ "$(jq -n "$ratio > 0.88 and $ratio < 1.12")" = true ]
     ok $? "$1: predicted $ratio of the published step"
 }
@@ -213,7 +213,7 @@ run --to deepspeed pp.json
 refuses 3 'stages: 2.*DeepSpeed' 'a pipeline as configuration'
 run "${model[@]}" --dp 2 --zero 1 -b 16 --to torchtitan
 refuses 3 'stages\[0\].zero: ' 'a level of ZeRO'
-run --from torchtitan pp.json
+run --from accelerate pp.json
 refuses 2 'from: .*megatron' 'a form that is only written'
 
 # ---- the others' forms --------------------------------------------------------------------------------
@@ -244,6 +244,101 @@ fi
 run "${model[@]}" --dp 2 --tp 2 --zero 3 -b 32 --dtype bf16 --to accelerate
 is "$(grep -cE 'parallelism_config_(dp_shard|tp)_size: 2$|mixed_precision: .bf16.|num_processes: 4' out)" 4 \
     'accelerate: degrees'
+
+# ---- and back -------------------------------------------------------------------------------------------
+back() { # back FORM TEXT -- MODEL_OPTIONS... -- PLAN_OPTIONS...
+    local form=$1 text=$2 given=()
+    shift 3
+    while [ "$1" != -- ]; do given+=("$1") && shift; done
+    run "${given[@]}" "${@:2}" --to "$form"
+    cp out written
+    run -q --from "$form" "${given[@]}" written
+    cp out read.json
+    "$bin/weft-plan" -q --to "$form" read.json >out 2>>err
+    [ "$status" -eq 0 ] && cmp -s out written
+    ok $? "$form: $text comes back"
+    "$bin/weft-plan" -q "${given[@]}" "${@:2}" --show >want
+    "$bin/weft-plan" -q --show read.json | diff want - >>err
+    ok $? "$form: $text is the same plan"
+}
+back torchtitan 'a pipeline' -- "${model[@]}" -- --dp 2 --tp 2 --pp 2 --sp --zero 2 -b 32 --dtype bf16
+back torchtitan 'sharded parameters' -- "${model[@]}" -- --dp 4 --zero 3 -b 32 --dtype bf16 --recompute full
+back torchtitan 'a ring' -- "${model[@]}" -- --cp 2 --ring -b 32 --dtype bf16
+back torchtitan 'turns' -- -m llama:nano --set layers=8 -- --pp 2 --chunks 2 -b 32
+back torchtitan 'tensor parallelism alone' -- "${model[@]}" -- --tp 2 -b 32
+back deepspeed 'sharded parameters' -- "${model[@]}" -- --dp 4 --zero 3 -b 64 --micro-batch 16 --dtype bf16 --overlap
+back deepspeed 'a state on hosts' -- "${model[@]}" -- --dp 4 --zero 2 -b 64 --dtype fp16 --offload optimizer
+back deepspeed 'tensor parallelism' -- "${model[@]}" -- --tp 2 --dp 2 -b 8
+
+cat >titan.toml <<'EOM'
+# as torchtitan's own files are written
+job.dump_folder = './outputs'   # a dotted key
+[metrics]
+log_freq = 10
+[model]
+name = "llama3" # the command line says it
+[optimizer]
+name = "AdamW"
+lr = 3e-4
+eps = 1e-8
+[training]
+local_batch_size = 1_6
+seq_len = 256
+"dataset" = "c4 # no comment"
+[parallelism]
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 2
+pipeline_parallel_degree = 2
+pipeline_parallel_microbatch_size = 4
+pipeline_parallel_schedule = "1F1B"
+module_fqns_per_model_part = [
+    ["tok_embeddings", "layers.0", ], # one
+    ["layers.1", 'layers.2', "layers.3", "norm", "output"],
+]
+[quantize.linear.float8]
+filter_fqns = ["output"]
+EOM
+run -q --from torchtitan "${model[@]}" --dp 4 titan.toml
+holds '.batch == 64 and .micro_batch == 16 and .dtype == "bf16" and ([.stages[].ops[1]] == ["layer.0", "layer.2"] or
+    [.stages[].ops] == [["wte","layer.0"],["layer.1-3","norm","head","loss"]]) and (.stages | all(.mesh == "dp:4 tp:2" and .zero == 2))' \
+    'torchtitan: comments, dotted keys, arrays of several lines, the rest of the devices'
+grep -v module_fqns titan.toml | sed '/"tok_embeddings"/,/^\]/d' >even.toml
+run -q --from torchtitan "${model[@]}" --dp 4 even.toml
+holds '[.stages[].ops | map(select(startswith("layer")))[0]] == ["layer.0-1", "layer.2-3"]' \
+    'torchtitan: its own split, where embedding and output count as layers'
+n_bad=0
+for cut in $(seq 40 23 "$(wc -c <titan.toml)"); do
+    head -c "$cut" titan.toml >cut.toml
+    run -q --from torchtitan "${model[@]}" --dp 4 cut.toml
+    [ "$status" -eq 0 ] || { [ "$status" -eq 3 ] && [ "$(grep -c 'error: cut.toml' err)" -eq 1 ]; } || n_bad=$((n_bad + 1))
+done
+is "$n_bad" 0 'torchtitan: files that end anywhere are read or refused with their name; others'
+while IFS='@' read -r form edit pattern; do
+    case $form in
+    torchtitan) sed "$edit" titan.toml >edited ;;
+    deepspeed) jq -n "$edit" >edited ;;
+    esac
+    run -q --from "$form" "${model[@]}" --dp 4 edited
+    refuses 3 "$pattern" "$form: $edit"
+done <<'EOM'
+torchtitan@s/1F1B/ZBVZeroBubble/@parallelism.pipeline_parallel_schedule: "ZBVZeroBubble"
+torchtitan@s/^seq_len = 256/seq_len = 512/@training.seq_len: 512.*256
+torchtitan@s/^local_batch_size/local_batches/@training.local_batches 16: this is not understood
+torchtitan@s/^log_freq = 10/log_freq = /@line 4: expected a number
+torchtitan@s/^log_freq/[[log_freq/@line 4: arrays of tables
+torchtitan@s/"layers.1", //@module_fqns_per_model_part: 3 layers, expected 4
+torchtitan@s/^tensor_parallel_degree = 2/data_parallel_replicate_degree = 2/@data_parallel_shard_degree: 2 of 4
+torchtitan@s/^local_batch_size.*/local_batch_size = 16\nglobal_batch_size = 128/@global_batch_size: 128
+torchtitan@s/^tensor_parallel_degree = 2/tensor_parallel_degree = 99999999999/@tensor_parallel_degree: 99999999999
+deepspeed@{train_batch_size: 8, train_micro_batch_size_per_gpu: 3}@train_batch_size: 8
+deepspeed@{train_batch_size: "auto"}@train_batch_size.*"auto"
+deepspeed@{train_batch_size: 8, zero_optimization: {stage: 3, zero_hpz_partition_size: 8}}@zero_hpz_partition_size 8
+deepspeed@{train_batch_size: 8, zero_optimization: {stage: 4}}@zero_optimization.stage: "4"
+EOM
+run --from deepspeed written
+refuses 2 'MODEL' 'a configuration without a model'
+run --from deepspeed "${model[@]}" --tp 2 written
+refuses 2 'tp: ' 'a degree that the configuration says'
 
 # ---- searching for a trainer ------------------------------------------------------------------------------
 "$bin/weft-search" -q "${model[@]}" --cluster h100-8 -b 32 --dtype bf16 --for megatron >found.json 2>err
