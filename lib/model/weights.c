@@ -199,8 +199,17 @@ static int64_t named_size(const struct placing *x, const char *name, size_t n,
                             : x->m->dims[d].size;
 }
 
+static bool has_dim(const struct placing *x, const char *name, size_t n) {
+    for (int d = 0; d < x->p->shape.rank; d++) {
+        const char *dim = x->m->dims[x->p->shape.dim[d]].name;
+        if (strlen(dim) == n && !strncmp(dim, name, n))
+            return true;
+    }
+    return false;
+}
+
 /* "heads+kv_heads+kv_heads" of 1/heads+kv_heads+kv_heads: dims that lie behind each other, of which the
- * parameter has the one of this number. first: of its elements among all. */
+ * parameter has the one of this number; one of size 1 it may lack. first: of its elements among all. */
 static int read_sum(struct placing *x, const char *sum, size_t n, int64_t part,
                     int64_t inner, int64_t *first, int64_t *count, struct err *err) {
     int64_t k = 0;
@@ -210,12 +219,14 @@ static int read_sum(struct placing *x, const char *sum, size_t n, int64_t part,
         size_t length = strcspn(sum, "+ ");
         length = sum + length > end ? (size_t)(end - sum) : length;
         int64_t size = named_size(x, sum, length, err);
-        int d = size < 0 ? -1 : k == part ? take_dim(x, sum, length, err) : 0;
-        if (d < 0)
+        found |= k == part;
+        if (size < 0)
             return -1;
-        if (k == part) {
+        if (k == part && (size != 1 || has_dim(x, sum, length))) {
+            int d = take_dim(x, sum, length, err);
+            if (d < 0)
+                return -1;
             x->form->whole.stride[d] = inner;
-            found = true;
         }
         *first += k < part ? size : 0;
         *count += size;
