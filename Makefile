@@ -130,7 +130,7 @@ $(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(1) $(BASE_LIBS)
 endef
 
 # What tools of one folder share.
-shares_weft-search     := words plan_job plan_make plan_megatron plan_others plan_shell
+shares_weft-search     := words plan_job plan_line plan_make plan_megatron plan_others plan_shell plan_toml
 shares_weft-plan       := words
 shares_weft-profile-op   := device_kind
 shares_weft-profile-comm := device_kind

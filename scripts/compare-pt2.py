@@ -192,6 +192,12 @@ def opt():
         use_cache=False))
 
 
+def falcon():
+    return hf.FalconForCausalLM(hf.FalconConfig(
+        vocab_size=VOCAB, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, ffn_hidden_size=80,
+        max_position_embeddings=SEQ, alibi=False, bos_token_id=0, eos_token_id=0, use_cache=False))
+
+
 def image(*shape):
     return lambda: torch.rand(BATCH, *shape)
 
@@ -209,6 +215,7 @@ CASES = {  # what makes it; its example; targets that are refused
     "phi3": dict(make=decoder("Phi3", pad_token_id=None, num_key_value_heads=4)),
     "phi3-grouped": dict(make=decoder("Phi3", pad_token_id=None), refused="a part of what is no product"),
     "mixtral": dict(make=decoder("Mixtral", num_local_experts=4), refused="topk"),
+    "falcon": dict(make=falcon, refused="index.Tensor"),
     "opt": dict(make=opt, other_ops=True), "bert": dict(make=bert, plain=True),
     "vit": dict(make=vit, image=image(3, 12, 12), plain=True),
     "t5": dict(make=t5, pairs=True),

@@ -72,6 +72,17 @@ def opt(sizes):
     return transformers.OPTForCausalLM(config)
 
 
+def falcon(sizes):
+    new = "kv_heads" in sizes
+    config = transformers.FalconConfig(
+        vocab_size=sizes["vocab"], max_position_embeddings=sizes["seq"], hidden_size=sizes["hidden"],
+        num_hidden_layers=sizes["layers"], num_attention_heads=sizes["heads"],
+        num_kv_heads=sizes.get("kv_heads"), ffn_hidden_size=sizes["ffn"], alibi=False,
+        new_decoder_architecture=new, bos_token_id=0, eos_token_id=0,
+        tie_word_embeddings=not new)
+    return transformers.FalconForCausalLM(config)
+
+
 def vit(sizes):
     config = transformers.ViTConfig(
         hidden_size=sizes["hidden"], num_hidden_layers=sizes["layers"],
@@ -244,6 +255,8 @@ CASES = {
                                      use_sliding_window=True, sliding_window=7,
                                      max_window_layers=1), sizes=dict(GROUPED, layers=3)),
     "opt": dict(make=opt, sizes=dict(layers=2, hidden=96, heads=6, ffn=160, seq=32, vocab=300)),
+    "falcon": dict(make=falcon, sizes=dict(layers=2, hidden=96, heads=6, ffn=160, seq=32, vocab=300)),
+    "falcon-new": dict(make=falcon, sizes=GROUPED),
     "bert": dict(make=family(transformers.BertForMaskedLM, transformers.BertConfig,
                              hidden_dropout_prob=0), data=masked,
                  sizes=dict(layers=2, hidden=96, heads=6, ffn=160, seq=32, vocab=300)),

@@ -200,7 +200,8 @@ static int64_t named_size(const struct placing *x, const char *name, size_t n,
 }
 
 /* "heads+kv_heads+kv_heads" of 1/heads+kv_heads+kv_heads: dims that lie behind each other, of which the
- * parameter has the one of this number. first: of its elements among all. */
+ * parameter has the one of this number; a 1 is one of which it has no dim. first: of its elements among
+ * all. */
 static int read_sum(struct placing *x, const char *sum, size_t n, int64_t part,
                     int64_t inner, int64_t *first, int64_t *count, struct err *err) {
     int64_t k = 0;
@@ -209,13 +210,16 @@ static int read_sum(struct placing *x, const char *sum, size_t n, int64_t part,
     for (const char *end = sum + n; sum < end; k++) {
         size_t length = strcspn(sum, "+ ");
         length = sum + length > end ? (size_t)(end - sum) : length;
-        int64_t size = named_size(x, sum, length, err);
-        int d = size < 0 ? -1 : k == part ? take_dim(x, sum, length, err) : 0;
-        if (d < 0)
+        bool one = length == 1 && *sum == '1';
+        int64_t size = one ? 1 : named_size(x, sum, length, err);
+        found |= k == part;
+        if (size < 0)
             return -1;
-        if (k == part) {
+        if (k == part && !one) {
+            int d = take_dim(x, sum, length, err);
+            if (d < 0)
+                return -1;
             x->form->whole.stride[d] = inner;
-            found = true;
         }
         *first += k < part ? size : 0;
         *count += size;
@@ -366,12 +370,31 @@ static int64_t view_end(const struct st_view *v) {
     return end;
 }
 
-/* Parts that step alike through a tensor and begin elsewhere have no element in common, nor have those of
- * which one ends before the other begins. a begins first. */
-static bool are_apart(const struct st_view *a, const struct st_view *b) {
-    return view_end(a) <= b->base || (a->base != b->base && a->dims == b->dims &&
-                                      !memcmp(a->size, b->size, sizeof a->size) &&
-                                      !memcmp(a->stride, b->stride, sizeof a->stride));
+/* The dim with this stride and size, or -1. */
+static int find_step(const struct st_view *v, int64_t stride, int64_t size) {
+    for (int d = 0; d < v->dims; d++)
+        if (v->stride[d] == stride && v->size[d] == size)
+            return d;
+    return -1;
+}
+
+/* A step that two parts take alike keeps them apart as they are without it, where what is left of both
+ * fits into one such step. In the end one has to end before the other begins. a begins first. */
+static bool are_apart(struct st_view a, struct st_view b) {
+    for (int d = 0; d < a.dims; d++) {
+        int64_t size = a.size[d];
+        int other = size > 1 ? find_step(&b, a.stride[d], size) : -1;
+        if (other < 0)
+            continue;
+        a.size[d] = b.size[other] = 1;
+        int64_t end = view_end(&a) > view_end(&b) ? view_end(&a) : view_end(&b);
+        bool fits = end - a.base <= a.stride[d];
+        if (fits)
+            d = -1; /* without it, others may fit */
+        else
+            a.size[d] = b.size[other] = size;
+    }
+    return view_end(&a) <= b.base;
 }
 
 /* The parts of a tensor share no element and together have them all. */
@@ -386,7 +409,7 @@ static int check_tensor(const struct weights *w, const struct weight_tensor *t,
         for (int d = 0; d < v->dims; d++)
             n *= v->size[d];
         held += n;
-        if (k > t->first_part && !are_apart(part_view(w, k - 1), v))
+        if (k > t->first_part && !are_apart(*part_view(w, k - 1), *v))
             return err_input(err,
                              "weights.tensors: %s and %s have elements of %s in common",
                              w->model->params[w->parts[k - 1].param].name,

@@ -43,39 +43,55 @@ same() { # same NAME LINE
     [ "$status" -eq 0 ] && [ $plans -eq 0 ] && [ ! -s lost ]
     ok $? "$1: $(grep -cE "$plan" got) flags of its plan come back$(paste -sd ' ' lost)"
 }
+# The step that was published beside the one that is predicted without any measurement of it.
+step() { # step NAME SECONDS NODES: of the plan that was made last
+    local us ratio
+    us=$("$bin/weft-predict" -q --runtime megatron --cluster "a100-80gb:$3x8" made.json 2>>err | jq .time)
+    ratio=$(jq -n "$us / $2 * 1000 | round / 1000")
+    printf '#| %-34s%9.2f s published %9.2f s predicted %7s\n' "$1" "$2" "$us" "$ratio"
+    [ "$(jq -n "$ratio > 0.88 and $ratio < 1.12")" = true ]
+    ok $? "$1: predicted $ratio of the published step"
+}
 gpt() { # gpt LAYERS HIDDEN HEADS GPUS BATCH MICRO REST...
     echo "--nnodes $(($4 < 8 ? 1 : $4 / 8)) --nproc-per-node $(($4 < 8 ? $4 : 8)) --num-layers $1" \
         "--hidden-size $2 --num-attention-heads $3 --seq-length 2048 --max-position-embeddings 2048" \
         "--vocab-size 51200 --global-batch-size $5 --micro-batch-size ${*:6}"
 }
-sc21() { # sc21 NAME LAYERS HIDDEN HEADS TP PP GPUS BATCH
+sc21() { # sc21 NAME LAYERS HIDDEN HEADS TP PP GPUS BATCH TFLOPS
     local tp="" pp=""
     [ "$5" -eq 1 ] || tp="--tensor-model-parallel-size $5"
     [ "$6" -eq 1 ] || pp="--pipeline-model-parallel-size $6"
     same "Narayanan et al. 2021, table 1: $1" "$(gpt "$2" "$3" "$4" "$7" "$8" 1 --fp16 \
         --untie-embeddings-and-output-weights "$tp" "$pp")  --recompute-granularity full
         --recompute-method uniform --recompute-num-layers 1"
+    # The paper's formula of a step's flops, over what a GPU achieved.
+    step "Narayanan et al. $1" "$(jq -n "96 * $8 * 2048 * $2 * pow($3; 2) *
+        (1 + 2048 / (6 * $3) + 51200 / (16 * $2 * $3)) / ($7 * $9 * 1e12)")" $(($7 / 8))
 }
 # Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM, arXiv 2104.04473
-sc21 1.7B 24 2304 24 1 1 32 512
-sc21 3.6B 30 3072 32 2 1 64 512
-sc21 7.5B 36 4096 32 4 1 128 512
-sc21 18.4B 40 6144 48 8 1 256 1024
-sc21 39.1B 48 8192 64 8 2 512 1536
-sc21 76.1B 60 10240 80 8 4 1024 1792
-sc21 145.6B 80 12288 96 8 8 1536 2304
-sc21 310.1B 96 16384 128 8 16 1920 2160
-sc21 529.6B 105 20480 128 8 35 2520 2520
-sc21 1008B 128 25600 160 8 64 3072 3072
+sc21 1.7B 24 2304 24 1 1 32 512 137
+sc21 3.6B 30 3072 32 2 1 64 512 138
+sc21 7.5B 36 4096 32 4 1 128 512 142
+sc21 18.4B 40 6144 48 8 1 256 1024 135
+sc21 39.1B 48 8192 64 8 2 512 1536 138
+sc21 76.1B 60 10240 80 8 4 1024 1792 140
+sc21 145.6B 80 12288 96 8 8 1536 2304 148
+sc21 310.1B 96 16384 128 8 16 1920 2160 155
+sc21 529.6B 105 20480 128 8 35 2520 2520 163
+sc21 1008B 128 25600 160 8 64 3072 3072 163
 # Reducing Activation Recomputation in Large Transformer Models, arXiv 2205.05198, table 3
 both='--tensor-model-parallel-size 8 --sequence-parallel --recompute-granularity selective --fp16'
 same 'Korthikanti et al. 2022, table 3: 22B' "$(gpt 48 6144 64 8 4 4 "$both")"
+step 'Korthikanti et al. 22B' 1.10 1
 same 'Korthikanti et al. 2022, table 3: 175B' "$(gpt 96 12288 96 64 64 1 "$both" \
     --pipeline-model-parallel-size 8 --num-layers-per-virtual-pipeline-stage 4)"
+step 'Korthikanti et al. 175B' 13.75 8
 same 'Korthikanti et al. 2022, table 3: 530B' "$(gpt 105 20480 128 280 280 1 "$both" \
     --pipeline-model-parallel-size 35 --num-layers-per-virtual-pipeline-stage 1)"
+step 'Korthikanti et al. 530B' 37.83 35
 same 'Korthikanti et al. 2022, table 3: 1T' "$(gpt 128 25600 160 512 512 1 "$both" \
     --pipeline-model-parallel-size 64)"
+step 'Korthikanti et al. 1T' 71.49 64
 # NVIDIA/Megatron-LM, examples
 small='--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024
  --max-position-embeddings 1024 --vocab-size 51200 --fp16'
@@ -97,6 +113,12 @@ mixtral='--nnodes 4 --nproc-per-node 8 --num-layers 32 --hidden-size 4096 --ffn-
  --micro-batch-size 1 --global-batch-size 256 --bf16 --pipeline-model-parallel-size 4 --expert-model-parallel-size 8
  --use-distributed-optimizer --overlap-grad-reduce'
 same 'Megatron-LM: examples/mixtral/train_mixtral_8x7b_distributed.sh' "$mixtral"
+same 'Megatron-LM: examples/llama/train_llama3_8b_h100_fp8.sh, in bf16' "--nnodes 1 --nproc-per-node 8
+ --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32
+ --group-query-attention --num-query-groups 8 --seq-length 8192 --vocab-size 128256 --swiglu
+ --disable-bias-linear --normalization RMSNorm --position-embedding-type rope --rotary-base 1e+06
+ --hidden-dropout 0.0 --attention-dropout 0.0 --untie-embeddings-and-output-weights --bf16
+ --micro-batch-size 1 --global-batch-size 128 --use-distributed-optimizer --overlap-grad-reduce"
 
 # ---- a script ---------------------------------------------------------------------------------------
 cat >run.sh <<'EOM'
@@ -191,7 +213,7 @@ run --to deepspeed pp.json
 refuses 3 'stages: 2.*DeepSpeed' 'a pipeline as configuration'
 run "${model[@]}" --dp 2 --zero 1 -b 16 --to torchtitan
 refuses 3 'stages\[0\].zero: ' 'a level of ZeRO'
-run --from torchtitan pp.json
+run --from accelerate pp.json
 refuses 2 'from: .*megatron' 'a form that is only written'
 
 # ---- the others' forms --------------------------------------------------------------------------------
@@ -223,6 +245,101 @@ run "${model[@]}" --dp 2 --tp 2 --zero 3 -b 32 --dtype bf16 --to accelerate
 is "$(grep -cE 'parallelism_config_(dp_shard|tp)_size: 2$|mixed_precision: .bf16.|num_processes: 4' out)" 4 \
     'accelerate: degrees'
 
+# ---- and back -------------------------------------------------------------------------------------------
+back() { # back FORM TEXT -- MODEL_OPTIONS... -- PLAN_OPTIONS...
+    local form=$1 text=$2 given=()
+    shift 3
+    while [ "$1" != -- ]; do given+=("$1") && shift; done
+    run "${given[@]}" "${@:2}" --to "$form"
+    cp out written
+    run -q --from "$form" "${given[@]}" written
+    cp out read.json
+    "$bin/weft-plan" -q --to "$form" read.json >out 2>>err
+    [ "$status" -eq 0 ] && cmp -s out written
+    ok $? "$form: $text comes back"
+    "$bin/weft-plan" -q "${given[@]}" "${@:2}" --show >want
+    "$bin/weft-plan" -q --show read.json | diff want - >>err
+    ok $? "$form: $text is the same plan"
+}
+back torchtitan 'a pipeline' -- "${model[@]}" -- --dp 2 --tp 2 --pp 2 --sp --zero 2 -b 32 --dtype bf16
+back torchtitan 'sharded parameters' -- "${model[@]}" -- --dp 4 --zero 3 -b 32 --dtype bf16 --recompute full
+back torchtitan 'a ring' -- "${model[@]}" -- --cp 2 --ring -b 32 --dtype bf16
+back torchtitan 'turns' -- -m llama:nano --set layers=8 -- --pp 2 --chunks 2 -b 32
+back torchtitan 'tensor parallelism alone' -- "${model[@]}" -- --tp 2 -b 32
+back deepspeed 'sharded parameters' -- "${model[@]}" -- --dp 4 --zero 3 -b 64 --micro-batch 16 --dtype bf16 --overlap
+back deepspeed 'a state on hosts' -- "${model[@]}" -- --dp 4 --zero 2 -b 64 --dtype fp16 --offload optimizer
+back deepspeed 'tensor parallelism' -- "${model[@]}" -- --tp 2 --dp 2 -b 8
+
+cat >titan.toml <<'EOM'
+# as torchtitan's own files are written
+job.dump_folder = './outputs'   # a dotted key
+[metrics]
+log_freq = 10
+[model]
+name = "llama3" # the command line says it
+[optimizer]
+name = "AdamW"
+lr = 3e-4
+eps = 1e-8
+[training]
+local_batch_size = 1_6
+seq_len = 256
+"dataset" = "c4 # no comment"
+[parallelism]
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 2
+pipeline_parallel_degree = 2
+pipeline_parallel_microbatch_size = 4
+pipeline_parallel_schedule = "1F1B"
+module_fqns_per_model_part = [
+    ["tok_embeddings", "layers.0", ], # one
+    ["layers.1", 'layers.2', "layers.3", "norm", "output"],
+]
+[quantize.linear.float8]
+filter_fqns = ["output"]
+EOM
+run -q --from torchtitan "${model[@]}" --dp 4 titan.toml
+holds '.batch == 64 and .micro_batch == 16 and .dtype == "bf16" and ([.stages[].ops[1]] == ["layer.0", "layer.2"] or
+    [.stages[].ops] == [["wte","layer.0"],["layer.1-3","norm","head","loss"]]) and (.stages | all(.mesh == "dp:4 tp:2" and .zero == 2))' \
+    'torchtitan: comments, dotted keys, arrays of several lines, the rest of the devices'
+grep -v module_fqns titan.toml | sed '/"tok_embeddings"/,/^\]/d' >even.toml
+run -q --from torchtitan "${model[@]}" --dp 4 even.toml
+holds '[.stages[].ops | map(select(startswith("layer")))[0]] == ["layer.0-1", "layer.2-3"]' \
+    'torchtitan: its own split, where embedding and output count as layers'
+n_bad=0
+for cut in $(seq 40 23 "$(wc -c <titan.toml)"); do
+    head -c "$cut" titan.toml >cut.toml
+    run -q --from torchtitan "${model[@]}" --dp 4 cut.toml
+    [ "$status" -eq 0 ] || { [ "$status" -eq 3 ] && [ "$(grep -c 'error: cut.toml' err)" -eq 1 ]; } || n_bad=$((n_bad + 1))
+done
+is "$n_bad" 0 'torchtitan: files that end anywhere are read or refused with their name; others'
+while IFS='@' read -r form edit pattern; do
+    case $form in
+    torchtitan) sed "$edit" titan.toml >edited ;;
+    deepspeed) jq -n "$edit" >edited ;;
+    esac
+    run -q --from "$form" "${model[@]}" --dp 4 edited
+    refuses 3 "$pattern" "$form: $edit"
+done <<'EOM'
+torchtitan@s/1F1B/ZBVZeroBubble/@parallelism.pipeline_parallel_schedule: "ZBVZeroBubble"
+torchtitan@s/^seq_len = 256/seq_len = 512/@training.seq_len: 512.*256
+torchtitan@s/^local_batch_size/local_batches/@training.local_batches 16: this is not understood
+torchtitan@s/^log_freq = 10/log_freq = /@line 4: expected a number
+torchtitan@s/^log_freq/[[log_freq/@line 4: arrays of tables
+torchtitan@s/"layers.1", //@module_fqns_per_model_part: 3 layers, expected 4
+torchtitan@s/^tensor_parallel_degree = 2/data_parallel_replicate_degree = 2/@data_parallel_shard_degree: 2 of 4
+torchtitan@s/^local_batch_size.*/local_batch_size = 16\nglobal_batch_size = 128/@global_batch_size: 128
+torchtitan@s/^tensor_parallel_degree = 2/tensor_parallel_degree = 99999999999/@tensor_parallel_degree: 99999999999
+deepspeed@{train_batch_size: 8, train_micro_batch_size_per_gpu: 3}@train_batch_size: 8
+deepspeed@{train_batch_size: "auto"}@train_batch_size.*"auto"
+deepspeed@{train_batch_size: 8, zero_optimization: {stage: 3, zero_hpz_partition_size: 8}}@zero_hpz_partition_size 8
+deepspeed@{train_batch_size: 8, zero_optimization: {stage: 4}}@zero_optimization.stage: "4"
+EOM
+run --from deepspeed written
+refuses 2 'MODEL' 'a configuration without a model'
+run --from deepspeed "${model[@]}" --tp 2 written
+refuses 2 'tp: ' 'a degree that the configuration says'
+
 # ---- searching for a trainer ------------------------------------------------------------------------------
 "$bin/weft-search" -q "${model[@]}" --cluster h100-8 -b 32 --dtype bf16 --for megatron >found.json 2>err
 ok $? 'weft-search --for megatron'
@@ -231,5 +348,46 @@ ok $status "$(grep -c . out) flags say all of what it found"
 "$bin/weft-search" -q "${model[@]}" --cluster h100-8 -b 32 --for alpa >out 2>err
 status=$?
 refuses 2 'for: .*megatron.*alpa' 'an unknown trainer'
+
+# What runs now, and what to change: the model, the batch and the machines come from the plan.
+"$bin/weft-plan" -q --from megatron run.sh | tee now.json |
+    "$bin/weft-search" --for megatron --from - --explain >out 2>err
+ok $? "one command says what to change ($(grep -c '^[-+] ' out) flags)"
+grep -q 'taken is h100:2x8' err
+ok $? "a script does not name its devices: $(grep -m1 taken err | cut -d: -f2-)"
+line() { # line WHAT: the time of that line, in ms
+    awk -v w="$1" 'index($0, w " ") == 1 { print substr($0, length(w) + 1) + 0 }' out
+}
+time_of() { # time_of PLAN: by weft-predict, in ms
+    "$bin/weft-predict" -q --cluster h100:2x8 "$1" | jq '.time * 1e5 | round / 100'
+}
+is "$(line 'the plan to start from')" "$(time_of now.json)" 'what runs now takes what weft-predict says'
+"$bin/weft-plan" --to megatron now.json >flags.now
+{
+    grep -vxF -f <(sed -n 's/^- //p' out) flags.now
+    sed -n 's/^+ //p' out
+} >flags.new
+cp out explained
+run -q --from megatron "torchrun --nnodes 2 --nproc-per-node 8 $(paste -sd ' ' flags.new)"
+cp out new.json && cp explained out
+is "$(line 'this plan')" "$(time_of new.json)" 'with the changes it takes what was promised'
+[ "$(jq -n "$(line 'this plan') < $(line 'the plan to start from')")" = true ]
+ok $? 'which is less'
+"$bin/weft-search" -q --for megatron --from new.json --explain >out 2>err
+[ "$(sed -n '/^what to change/,$p' out | wc -l)" -eq 2 ] && grep -q '^nothing: ' out
+ok $? 'and then nothing is left to change'
+"$bin/weft-search" -q --for megatron --from now.json --pareto >front 2>err
+[ "$(wc -l <front)" -gt 3 ] && jq -s -e '[.[].time] == ([.[].time] | sort)' front >out
+ok $? "--pareto: $(wc -l <front) plans"
+jq -c .plan front | while read -r plan; do
+    "$bin/weft-plan" --to megatron <<<"$plan" >flags.out 2>>err || exit 1
+done
+ok $? 'all of them can be said'
+"$bin/weft-search" --for deepspeed --from now.json --explain >out 2>err &&
+    grep -q 'cannot be said: stages: 2' err && grep -q '^+ .*train_batch_size' out
+ok $? 'from one trainer to another that cannot say what runs now'
+"$bin/weft-search" -q --for megatron --from now.json --set layers=4 >out 2>err
+status=$?
+refuses 2 'set: .*-m' 'sizes of a model that a plan brings'
 echo "1..$n"
 exit $((failed > 0))

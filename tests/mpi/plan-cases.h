@@ -80,6 +80,8 @@ static const struct {
     {MODELS "towers.json", "wides=2,narrows=3,dropout=0.1"},
     {"vit:nano", "layers=2,hidden=24,heads=6,image=12,patch=4,classes=12"}, /* SGD */
     {MODELS "tasks.json", ""},
+    {"falcon:nano", "layers=2,hidden=48,heads=6,seq=12,vocab=48"},
+    {"falcon-new:nano", "layers=2,hidden=48,heads=12,kv_heads=4,seq=12,vocab=48"},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

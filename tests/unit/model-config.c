@@ -169,6 +169,19 @@ static const struct {
     {"EleutherAI/pythia-1.4b", 1414647808, NEOX(24, 2048, 16, 8192, 50304)},
     {"EleutherAI/pythia-12b", 11846072320, NEOX(36, 5120, 40, 20480, 50688)},
     {"EleutherAI/gpt-neox-20b", 20554567680, NEOX(44, 6144, 64, 24576, 50432)},
+#define FALCON(layers, hidden, heads)                                                      \
+    "{'model_type': 'falcon', 'alibi': false, 'attention_dropout': 0.0, 'bias': false, "   \
+    "'apply_residual_connection_post_layernorm': false, 'hidden_dropout': 0.0, "           \
+    "'layer_norm_epsilon': 1e-05, 'parallel_attn': true, 'vocab_size': 65024, "            \
+    "'num_hidden_layers': " #layers ", 'hidden_size': " #hidden                            \
+    ", 'num_attention_heads': " #heads
+    {"tiiuae/falcon-7b", 6921720704,
+     FALCON(32, 4544, 71) ", 'multi_query': true, 'new_decoder_architecture': false}"},
+    {"tiiuae/falcon-40b", 41303293952,
+     FALCON(60, 8192, 128) ", 'new_decoder_architecture': true, 'num_kv_heads': 8}"},
+    {"tiiuae/falcon-180B", 179522565120,
+     FALCON(80, 14848, 232) ", 'new_decoder_architecture': true, 'num_kv_heads': 8, "
+                            "'tie_word_embeddings': false}"},
 #define GEMMA(layers, hidden, heads, kv, ffn)                                              \
     "{'model_type': 'gemma', 'rms_norm_eps': 1e-06, 'rope_theta': 10000.0, 'head_dim': "   \
     "256, 'attention_bias': false, 'hidden_act': 'gelu', 'hidden_activation': null, "      \
@@ -451,6 +464,8 @@ int main(void) {
     test_return("llama:nano", "rope_factor=2");
     test_return("phi3:nano", "share=0.75");
     test_return("gpt-neox:nano", NULL);
+    test_return("falcon:nano", NULL);
+    test_return("falcon-new:nano", NULL);
     test_return("gemma:nano", NULL);
     test_return("mistral:nano", NULL);
     test_return("qwen2:nano", "sliding=1,window=32,unbounded=2");

@@ -1,7 +1,7 @@
 /* A launch line of Megatron-LM as a plan: the model is a shipped family with the line's sizes, the plan
  * is made of its degrees. Defaults are those of megatron/training/arguments.py. A flag that is neither
  * read here nor known to say nothing of model and plan is refused by name. */
-#include "plan_megatron_flags.h"
+#include "plan_line.h"
 #include "plan_shell.h"
 
 #include "common/opt.h"
@@ -10,6 +10,34 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Patterns of flags that say nothing of a model or a plan. */
+static const char unread[] =
+    "train-* eval-* lr* min-lr weight-decay* clip-grad adam-* sgd-* seed "
+    "init-method-* save* load* no-save-* no-load-* finetune data-* "
+    "*-data-path tokenizer-* vocab-file merge-file split num-workers "
+    "dataloader-type mmap-* no-mmap* no-create-attention-mask* log-* "
+    "tensorboard-* timing-* wandb-* profile* exit-* manual-gc* "
+    "distributed-* use-mcore-models use-legacy-models transformer-impl "
+    "attention-backend use-flash-attn attention-softmax-in-fp32 "
+    "no-masked-* no-bias-* no-rope-fusion no-gradient-accumulation-fusion "
+    "no-persist-* no-async-* moe-grouped-gemm moe-token-dispatcher-type "
+    "moe-permute-fusion moe-router-dtype moe-per-layer-logging ckpt-* "
+    "dist-ckpt-* async-save use-dist-ckpt* use-checkpoint-* auto-detect-* "
+    "override-* mock-data master-* node-rank rdzv-* local-rank tee "
+    "start-method max-restarts log-dir redirects job-name partition "
+    "account time container-* nodelist exclusive mpi export output error "
+    "gres rank cross-entropy-* tp-comm-overlap* defer-embedding-* "
+    "no-check-* check-* tp-comm-bootstrap-backend "
+    "apply-query-key-layer-scaling enable-* app-tag* reset-* "
+    "eod-mask-loss sft calculate-per-token-loss "
+    "make-vocab-size-divisible-by attention-dropout nccl-* delay-* "
+    "use-cpu-* max-tokens-to-oom legacy-tokenizer "
+    "num-dataset-builder-threads distribute-saved-activations "
+    "overlap-p2p-communication use-tp-pp-dp-mapping "
+    "moe-router-load-balancing-type empty-unused-memory-level "
+    "initial-loss-scale loss-scale* hysteresis min-loss-scale "
+    "rampup-batch-size";
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
@@ -316,6 +344,11 @@ static int read_devices(struct line *l) {
         line_int(l, "world-size", 0, &ranks) < 0)
         return -1;
     l->world = said ? nodes * each : ranks;
+    if (said && l->world < 1 << 20) {
+        snprintf(l->machines, sizeof l->machines, "node:%lld gpu:%lld", (long long)nodes,
+                 (long long)each);
+        l->w.cluster = l->machines;
+    }
     if (!l->world && world && opt_parse_int(world, &l->world) < 0)
         l->world = 0;
     return 0;
@@ -436,7 +469,8 @@ static json_t *read_line(struct line *l, int **blocks) {
 }
 
 json_t *plan_from_megatron(const char *text, struct err *err) {
-    struct line l = {.flags = plan_shell_flags(text, err), .err = err};
+    struct line l = {
+        .flags = plan_shell_flags(text, err), .dash = "--", .unread = unread, .err = err};
     int *blocks = NULL;
     json_t *plan = l.flags ? read_line(&l, &blocks) : NULL;
     if (!plan && err)

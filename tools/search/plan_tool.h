@@ -49,4 +49,14 @@ char *plan_to_accelerate(const struct plan *p, struct err *err);
  * its flags. New reference, NULL on failure. */
 json_t *plan_from_megatron(const char *text, struct err *err);
 
+/* ---- plan_others_in.c -------------------------------------------------------------------------- */
+
+/* The plan of torchtitan's TOML (as of before 2026-02-23) and of DeepSpeed's JSON. Neither says what the
+ * model is: `given` does, and how many replicas there are where the file leaves that to the launcher; of
+ * DeepSpeed's also what is recomputed. New reference, NULL on failure. */
+json_t *plan_from_torchtitan(const char *text, const struct plan_words *given,
+                             struct err *err);
+json_t *plan_from_deepspeed(const char *text, const struct plan_words *given,
+                            struct err *err);
+
 #endif

@@ -14,6 +14,8 @@
 #include <string.h>
 
 struct explain {
+    const char *target;      /* of --for, or NULL */
+    const struct plan *from; /* what runs now, or NULL */
     const struct search_problem *p;
     search_algorithm *algorithm;
     const struct search_plan *best;
@@ -35,15 +37,26 @@ static void print_share(FILE *f, const char *what, double us, double of) {
         fprintf(f, ", %s %.1f %%", what, 100 * us / of);
 }
 
+/* Compiles and simulates; on success both are the caller's. */
+static int simulate(const struct explain *x, const struct plan *plan, struct program **g,
+                    struct simulation *sim, struct err *err) {
+    struct cost cost;
+    *g = program_compile(plan, err);
+    if (!*g)
+        return -1;
+    cost_init(&cost, x->p->provider, &x->p->cluster);
+    int rc = simulate_program(*g, &cost, NULL, sim, err);
+    cost_release(&cost);
+    if (rc < 0)
+        program_destroy(*g);
+    return rc;
+}
+
 /* Where the time of the stage that sets the pace goes, and who is fullest. */
 static int print_bounds(const struct explain *x, struct err *err) {
     struct simulation sim;
-    struct cost cost;
-    struct program *g = program_compile(x->best->plan, err);
-    if (!g)
-        return -1;
-    cost_init(&cost, x->p->provider, &x->p->cluster);
-    int rc = simulate_program(g, &cost, NULL, &sim, err);
+    struct program *g;
+    int rc = simulate(x, x->best->plan, &g, &sim, err);
     if (rc == 0) {
         const struct sim_stage *s = &sim.stages[sim.slowest];
         fprintf(x->f, "time    stage %d sets the pace: computes %.1f %% of the step",
@@ -60,9 +73,8 @@ static int print_bounds(const struct explain *x, struct err *err) {
             fprintf(x->f, " of %s", text_bytes((double)limit).s);
         fputc('\n', x->f);
         simulation_release(&sim);
+        program_destroy(g);
     }
-    cost_release(&cost);
-    program_destroy(g);
     return rc;
 }
 
@@ -75,6 +87,24 @@ static void print_line(struct explain *x, const char *what,
             text_time_beside(found->time_us, x->best->time_us).s,
             found->time_us / x->best->time_us,
             words_line(found->plan, words, sizeof words));
+}
+
+/* The plan to start from: what runs now. */
+static void print_from(struct explain *x) {
+    struct search_plan now = {.plan = (struct plan *)x->from};
+    struct simulation sim;
+    struct program *g;
+    struct err why = {0};
+    if (!now.plan)
+        return;
+    if (simulate(x, now.plan, &g, &sim, &why) < 0) {
+        fprintf(x->f, "%-24s %s\n", "the plan to start from", why.msg);
+        return;
+    }
+    now.time_us = sim.time_us;
+    print_line(x, "the plan to start from", &now);
+    simulation_release(&sim);
+    program_destroy(g);
 }
 
 static void flush(struct explain *x) {
@@ -97,12 +127,13 @@ static double try_problem(struct explain *x, const char *what,
      * plan. */
     now.known_us = relaxed ? 0 : x->best->time_us;
     now.gap = relaxed ? 0 : now.gap;
-    if (relaxed && now.devices == x->best->plan->devices)
-        now.from = x->best->plan;
+    /* The plan to start from may be just what a pin forbids. */
+    bool starts = relaxed && now.devices == x->best->plan->devices;
+    now.from = starts ? x->best->plan : NULL;
     x->stopped |= interrupted();
     if (x->stopped || x->failed)
         return 0;
-    int rc = search_run(&now, algorithm, &r, &why);
+    int rc = search_for_run(x->target, &now, algorithm, &r, &why);
     const struct search_plan *found = rc == 0 ? &r.plans[0] : NULL;
     if (relaxed && (!found || found->time_us > x->best->time_us))
         found = x->best;
@@ -341,7 +372,8 @@ static void print_summary(const struct explain *x) {
             x->next_name, 100 * (1 - x->next));
 }
 
-int search_explain(const struct search_problem *p, search_algorithm *algorithm,
+int search_explain(const char *target, const struct search_problem *p,
+                   search_algorithm *algorithm, const struct plan *from,
                    const struct search_result *r, FILE *f, struct err *err) {
     const struct search_plan *best = &r->plans[0];
     struct search_problem once = *p;
@@ -349,12 +381,18 @@ int search_explain(const struct search_problem *p, search_algorithm *algorithm,
     once.slack = 0; /* what else costs is what it costs at best */
     once.may_offload = false;
     once.offload = search_offloaded(best->plan);
-    struct explain x = {
-        .p = &once, .algorithm = algorithm, .best = best, .f = f, .err = err};
+    struct explain x = {.target = target,
+                        .from = from,
+                        .p = &once,
+                        .algorithm = algorithm,
+                        .best = best,
+                        .f = f,
+                        .err = err};
     if (print_bounds(&x, err) < 0)
         return -1;
     fprintf(f, "\n%-24s %12s %7s  %s\n", "what else costs", "step", "ratio", "plan");
     print_line(&x, "this plan", best);
+    print_from(&x);
     if (r->fastest.plan)
         print_line(&x, "the fastest", &r->fastest);
     flush(&x);
@@ -367,5 +405,7 @@ int search_explain(const struct search_problem *p, search_algorithm *algorithm,
     print_summary(&x);
     if (x.stopped)
         fprintf(f, "stopped before all was tried\n");
-    return x.failed ? -1 : 0;
+    if (x.failed)
+        return -1;
+    return target && from ? search_for_changes(target, from, best->plan, f, err) : 0;
 }

@@ -2,6 +2,7 @@
  * say at all, and of the plans that are found those are kept of which they say everything. */
 #include "search_tool.h"
 
+#include "common/progress.h"
 #include "plan_tool.h"
 
 #include <stdlib.h>
@@ -47,13 +48,20 @@ int search_for_limit(struct search_problem *p, const char *name, struct err *err
     p->as_listed = true;
     p->may_offload = false;
     p->slack = 0;
-    p->top = p->top < CANDIDATES ? CANDIDATES : p->top;
+    struct err why = {0};
+    char *text = p->from ? t->say(p->from, &why) : NULL;
+    if (p->from && !text) {
+        note("weft-search: --for %s: the plan to start from cannot be said: %s", name,
+             why.msg);
+        p->from = NULL;
+    }
+    free(text);
     return 0;
 }
 
-int search_for_keep(struct search_result *r, const char *name, int wanted,
-                    struct err *err) {
-    const struct target *t = find_target(name);
+/* Keeps up to `wanted` plans of which the trainer's options say all. */
+static int keep(struct search_result *r, const struct target *t, int wanted,
+                struct err *err) {
     struct err first = {0};
     int kept = 0;
     for (int i = 0; i < r->n; i++) {
@@ -72,5 +80,58 @@ int search_for_keep(struct search_result *r, const char *name, int wanted,
                 : err_no(err,
                          "--for %s: none of the plans that were found can be said; the "
                          "fastest: %.400s",
-                         name, first.msg);
+                         t->name, first.msg);
+}
+
+int search_for_run(const char *name, const struct search_problem *p,
+                   search_algorithm *algorithm, struct search_result *out,
+                   struct err *err) {
+    struct search_problem more = *p;
+    if (!name)
+        return search_run(p, algorithm, out, err);
+    more.top = p->top < CANDIDATES ? CANDIDATES : p->top;
+    if (search_run(&more, algorithm, out, err) < 0)
+        return -1;
+    if (keep(out, find_target(name), p->top, err) == 0)
+        return 0;
+    search_result_release(out);
+    return -1;
+}
+
+/* ---- what to change ------------------------------------------------------------------------ */
+
+/* Is the line of n letters one of the text's? */
+static bool has_line(const char *text, const char *line, size_t n) {
+    for (size_t m; *text; text += m + (text[m] == '\n')) {
+        m = strcspn(text, "\n");
+        if (m == n && !memcmp(text, line, n))
+            return true;
+    }
+    return false;
+}
+
+/* The lines of `text` that the other lacks; returns whether there are any. */
+static bool print_lines(FILE *f, char sign, const char *text, const char *other) {
+    bool any = false;
+    for (size_t n; *text; text += n + (text[n] == '\n')) {
+        n = strcspn(text, "\n");
+        if (n && !has_line(other, text, n))
+            any |= fprintf(f, "%c %.*s\n", sign, (int)n, text) > 0;
+    }
+    return any;
+}
+
+int search_for_changes(const char *name, const struct plan *from, const struct plan *to,
+                       FILE *f, struct err *err) {
+    const struct target *t = find_target(name);
+    char *after = t->say(to, err), *before = after ? t->say(from, NULL) : NULL;
+    if (after) {
+        fprintf(f, "\nwhat to change for %s\n", name);
+        bool gone = print_lines(f, '-', before ? before : "", after);
+        if (!print_lines(f, '+', after, before ? before : "") && !gone)
+            fprintf(f, "nothing: no plan was found that is faster\n");
+    }
+    free(before);
+    free(after);
+    return after ? 0 : -1;
 }

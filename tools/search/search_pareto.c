@@ -52,8 +52,8 @@ static void write_points(const struct front *front, FILE *f) {
     }
 }
 
-int search_pareto(const struct search_problem *p, search_algorithm *algorithm, FILE *f,
-                  struct err *err) {
+int search_pareto(const char *target, const struct search_problem *p,
+                  search_algorithm *algorithm, FILE *f, struct err *err) {
     struct search_problem now = *p;
     struct front front = {{0}};
     struct err last = {0};
@@ -63,7 +63,7 @@ int search_pareto(const struct search_problem *p, search_algorithm *algorithm, F
     now.may_offload = false;
     while (front.points.n < MOST_POINTS && !interrupted()) {
         struct search_result r;
-        if (search_run(&now, algorithm, &r, &last) < 0)
+        if (search_for_run(target, &now, algorithm, &r, &last) < 0)
             break;
         note("weft-search: %s in %s", text_time(r.plans[0].time_us).s,
              text_bytes((double)r.plans[0].max_bytes).s);

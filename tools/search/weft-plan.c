@@ -56,7 +56,9 @@ static const struct opt options[] = {
      &o.words.layout},
     {0, "cluster", OPT_STR, "CLUSTER", "\"node:4 gpu:8\" or a file, kept in the plan",
      &o.words.cluster},
-    {0, "from", OPT_STR, "FORM", "read another form: aceso or megatron", &o.from},
+    {0, "from", OPT_STR, "FORM",
+     "read another form: aceso, megatron, torchtitan or deepspeed (these: with -m)",
+     &o.from},
     {0, "to", OPT_STR, "FORM",
      "write another form: aceso, megatron, torchtitan, deepspeed or accelerate", &o.to},
     {0, "show", OPT_FLAG, NULL, "a table for people instead of a document", &o.show},
@@ -90,23 +92,26 @@ static int check_numbers(struct err *err) {
     return 0;
 }
 
-/* Forms that are documents are made of one, others are text; both NULL: the form is only written, or
- * only read. */
+/* Forms that are documents are made of one, others are text; all NULL: the form is only written, or
+ * only read. A configuration does not say what the model is, so the command line does. */
 static const struct form {
     const char *name;
     json_t *(*from_json)(const json_t *doc, struct err *err);
     json_t *(*from_text)(const char *text, struct err *err);
+    json_t *(*from_config)(const char *text, const struct plan_words *given,
+                           struct err *err);
     json_t *(*to_json)(const struct plan *p, struct err *err);
     char *(*to_text)(const struct plan *p, struct err *err);
-} forms[] = {{"aceso", plan_from_aceso, NULL, plan_to_aceso, NULL},
-             {"megatron", NULL, plan_from_megatron, NULL, plan_to_megatron},
-             {"torchtitan", NULL, NULL, NULL, plan_to_torchtitan},
-             {"deepspeed", NULL, NULL, NULL, plan_to_deepspeed},
-             {"accelerate", NULL, NULL, NULL, plan_to_accelerate}};
+} forms[] = {
+    {"aceso", .from_json = plan_from_aceso, .to_json = plan_to_aceso},
+    {"megatron", .from_text = plan_from_megatron, .to_text = plan_to_megatron},
+    {"torchtitan", .from_config = plan_from_torchtitan, .to_text = plan_to_torchtitan},
+    {"deepspeed", .from_config = plan_from_deepspeed, .to_text = plan_to_deepspeed},
+    {"accelerate", .to_text = plan_to_accelerate}};
 enum { FORMS = sizeof forms / sizeof *forms };
 
 static bool is_read(const struct form *f) {
-    return f->from_json || f->from_text;
+    return f->from_json || f->from_text || f->from_config;
 }
 
 static const struct form *find_form(const char *name) {
@@ -174,13 +179,26 @@ static int check_words(const struct plan_words *w, struct err *err) {
     return check_degrees(w, err);
 }
 
+/* What is said beside a configuration. */
+static bool is_beside(const char *option) {
+    static const char *const names[] = {"model", "set", "dp", "cluster", "recompute"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(names[i], option))
+            return true;
+    return false;
+}
+
 /* Words describe a plan that is made; one that is read has its own. */
 static int check_options(int n, struct err *err) {
     if (check_form("from", o.from, true, err) < 0 || check_form("to", o.to, false, err) < 0)
         return -1;
     if (o.show && o.to)
         return err_usage(err, "--show and --to exclude each other");
-    if (o.words.model && (o.from || n))
+    const struct form *f = find_form(o.from);
+    bool config = f && f->from_config;
+    if (config && !o.words.model)
+        return opt_missing("-m MODEL: a configuration does not say what the model is", err);
+    if (o.words.model && !config && (o.from || n))
         return err_usage(err, "-m makes a plan, so no %s",
                          o.from ? "--from" : "plan is read");
     if (n > 1)
@@ -192,6 +210,8 @@ static int check_options(int n, struct err *err) {
         bool given = strcmp(value, "not given") != 0;
         if (given && !o.words.model && strcmp(p->name, "model") != 0)
             return err_usage(err, "--%s: only with -m MODEL, which makes a plan", p->name);
+        if (given && config && !is_beside(p->name))
+            return err_usage(err, "--%s: that is for the configuration to say", p->name);
         made |= given;
     }
     if (check_numbers(err) < 0)
@@ -213,7 +233,10 @@ static json_t *input_text(const struct form *f, const char *path, struct err *er
     size_t size;
     bool line = is_line(path);
     char *text = line ? NULL : file_read(path, MOST, &size, err);
-    json_t *doc = line || text ? f->from_text(line ? path : text, err) : NULL;
+    const char *read = line ? path : text;
+    json_t *doc = !read            ? NULL
+                  : f->from_config ? f->from_config(read, &o.words, err)
+                                   : f->from_text(read, err);
     if (text && !doc)
         err_prefix(err, "%s", shown(path));
     free(text);
@@ -223,10 +246,10 @@ static json_t *input_text(const struct form *f, const char *path, struct err *er
 /* The plan's document: made, or read. */
 static json_t *input(const char *path, struct err *err) {
     const struct form *f = find_form(o.from);
+    if (f && (f->from_text || f->from_config))
+        return input_text(f, path, err);
     if (o.words.model)
         return plan_make(&o.words, err);
-    if (f && f->from_text)
-        return input_text(f, path, err);
     json_t *read = json_read(path, err);
     if (!read || !f)
         return read;
@@ -269,7 +292,8 @@ static int convert(struct output *x, const struct plan *p, const char *path,
         note_script(p);
     if (x->doc || x->text)
         return 0;
-    return o.words.model || is_line(path) ? -1 : err_prefix(err, "%s", shown(path));
+    return (o.words.model && !o.from) || is_line(path) ? -1
+                                                       : err_prefix(err, "%s", shown(path));
 }
 
 static int print(json_t *doc, struct plan *p, const char *path, struct err *err) {

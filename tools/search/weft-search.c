@@ -18,10 +18,9 @@ static struct {
     int64_t devices, memory, batch, top, max_stages, max_hops, seed, threads, zero;
     double time_budget;
     bool text, datasheets, explain, pareto, all_devices, as_listed, no_overlap, no_offload;
-    json_t *pins; /* the document of --pin */
+    json_t *pins;      /* the document of --pin */
+    struct plan *plan; /* that of --from */
 } o = {.algorithm = ALGORITHM_DEFAULT,
-       .optimizer = "adamw",
-       .dtype = "fp32",
        .out = "-",
        .batch = -1,
        .devices = -1, /* of numbers below 0, and NAN: not given */
@@ -226,12 +225,12 @@ static int check_options(struct err *err) {
         o.algorithm = "grid";
     if (check_positive(err) < 0 || check_modes(err) < 0)
         return -1;
-    if (o.target && (o.pareto || o.explain))
-        return err_usage(err, "--for and --%s exclude each other",
-                         o.pareto ? "pareto" : "explain");
-    if (!o.model && !o.verify)
+    bool told = o.verify || (o.from && !o.model); /* by a plan */
+    if (!o.model && !told)
         return opt_missing("-m MODEL", err);
-    if (o.batch < 1 && !o.verify)
+    if (o.set && !o.model)
+        return err_usage(err, "--set: only with -m MODEL");
+    if (o.batch < 1 && !told)
         return opt_missing("--global-batch N", err);
     if (o.top < 1 || o.top > 1000)
         return err_usage(err, "--top: %lld is not in 1..1000", (long long)o.top);
@@ -244,7 +243,13 @@ static int check_options(struct err *err) {
 
 /* Options whose values are names. */
 static int set_names(struct search_problem *p, struct err *err) {
-    int optimizer = optimizer_find(o.optimizer), dtype = plan_dtype_find(o.dtype);
+    const struct plan *from = o.model ? NULL : o.plan;
+    int optimizer = o.optimizer ? optimizer_find(o.optimizer)
+                    : from      ? (int)from->optimizer
+                                : OPTIMIZER_adamw,
+        dtype = o.dtype ? plan_dtype_find(o.dtype)
+                : from  ? (int)from->dtype
+                        : DTYPE_f32;
     if (!algorithm_find(o.algorithm))
         return err_usage(err, "--algorithm: expected one of %s, got \"%s\"",
                          ALGORITHM_NAMES, o.algorithm);
@@ -260,6 +265,30 @@ static int set_names(struct search_problem *p, struct err *err) {
 
 /* What ranks take of GPUs beside their arenas. */
 static workspace_query *const beside[] = {cuda_workspace, NULL};
+
+/* Without -m the plan to start from says what is searched for: its model, batch and machines, of which
+ * a launch line knows the number only. */
+static int set_from(struct search_problem *p, struct err *err) {
+    const struct plan *plan = o.model || o.verify ? NULL : o.plan;
+    if (!plan)
+        return 0;
+    p->model = plan->model;
+    o.batch = o.batch > 0 ? o.batch : plan->batch;
+    if (o.cluster)
+        return 0;
+    if (plan->cluster)
+        p->cluster = *plan->cluster;
+    o.devices = o.devices > 0 ? o.devices : plan->devices;
+    int64_t nodes = plan->cluster ? cluster_nodes(plan->cluster) : 1;
+    if (o.profile || (plan->cluster && plan->cluster->groups[0].device[0]))
+        return 0;
+    char text[64];
+    snprintf(text, sizeof text, "h100:%lldx%lld", (long long)nodes,
+             (long long)plan->devices / nodes);
+    note("%s: --cluster is not said, and the plan names no kind of device: taken is %s",
+         tool.name, text);
+    return cluster_read(&p->cluster, text, err);
+}
 
 /* The cluster, and what of it is to be used. */
 static int set_devices(struct search_problem *p, struct err *err) {
@@ -289,8 +318,12 @@ static int set_devices(struct search_problem *p, struct err *err) {
 }
 
 static int set_problem(struct search_problem *p, struct err *err) {
-    if (check_options(err) < 0 || shares(p, err) < 0 || set_names(p, err) < 0 ||
-        set_devices(p, err) < 0)
+    if (check_options(err) < 0 || shares(p, err) < 0)
+        return -1;
+    if (o.from && !o.verify && !(o.plan = plan_read(o.from, err)))
+        return -1;
+    p->from = o.plan;
+    if (set_from(p, err) < 0 || set_names(p, err) < 0 || set_devices(p, err) < 0)
         return -1;
     p->as_listed = o.as_listed;
     p->may_overlap = !o.no_overlap;
@@ -376,14 +409,10 @@ static int print_json(const struct search_problem *p, const struct search_result
 static int search(struct search_problem *p, FILE *f, struct err *err) {
     search_algorithm *algorithm = algorithm_find(o.algorithm)->run;
     if (o.pareto)
-        return search_pareto(p, algorithm, f, err);
+        return search_pareto(o.target, p, algorithm, f, err);
     struct search_result r;
-    if (search_run(p, algorithm, &r, err) < 0)
+    if (search_for_run(o.target, p, algorithm, &r, err) < 0)
         return -1;
-    if (o.target && search_for_keep(&r, o.target, (int)o.top, err) < 0) {
-        search_result_release(&r);
-        return -1;
-    }
     note("%s: %lld plans scored in %.2f s%s%s", tool.name, (long long)r.scored, r.seconds,
          r.complete ? "" : " (stopped early: the best so far)",
          o.profile ? "" : "; all times rest on the cluster's datasheets");
@@ -410,7 +439,7 @@ static int search(struct search_problem *p, FILE *f, struct err *err) {
              r.plans[0].words);
     for (int i = 0; i < r.n; i++)
         r.plans[i].plan->cluster = &p->cluster;
-    int rc = o.explain ? search_explain(p, algorithm, &r, f, err)
+    int rc = o.explain ? search_explain(o.target, p, algorithm, o.plan, &r, f, err)
              : o.text  ? print_text(&r, f, err)
                        : print_json(p, &r, f);
     search_result_release(&r);
@@ -438,7 +467,7 @@ struct cost_provider *search_open_provider(const struct cluster *c, enum dtype d
 }
 
 struct pins *search_read_pins(const struct model *m, const json_t *more, struct err *err) {
-    struct pins *pins = pins_of_model(m, o.model, err);
+    struct pins *pins = pins_of_model(m, o.model ? o.model : o.from, err);
     const char *name = o.pin && strcmp(o.pin, "-") != 0 ? o.pin : "standard input";
     if (pins && o.pin && !o.pins)
         o.pins = json_read(o.pin, err);
@@ -448,17 +477,6 @@ struct pins *search_read_pins(const struct model *m, const json_t *more, struct 
     if (!good)
         pins_destroy(pins);
     return good ? pins : NULL;
-}
-
-/* The message names the file. */
-static int search_from(struct search_problem *p, struct err *err) {
-    struct plan *from = NULL;
-    if (o.from && !(from = plan_read(o.from, err)))
-        return -1;
-    p->from = from;
-    int rc = search_to_file(p, err);
-    plan_destroy(from);
-    return rc;
 }
 
 /* The sizes to consider, and that of the plan at hand. */
@@ -522,18 +540,19 @@ static int run(struct err *err) {
         return -1;
     struct cost_provider *provider = search_open_provider(&p.cluster, p.dtype, err);
     p.provider = provider;
-    p.model = provider ? model_load(o.model, o.set, err) : NULL;
-    struct pins *pins = p.model ? search_read_pins(p.model, NULL, err) : NULL;
+    struct model *model = provider && o.model ? model_load(o.model, o.set, err) : NULL;
+    p.model = model ? model : p.model;
+    struct pins *pins = provider && p.model ? search_read_pins(p.model, NULL, err) : NULL;
     p.pins = pins;
     if (pins && search_micro_batches(&p, &micro, err) == 0) {
         p.micro = micro.list.p;
         p.n_micro = (int)micro.list.n;
         interrupt_catch();
-        rc = search_from(&p, err);
+        rc = search_to_file(&p, err);
     }
     pins_destroy(pins);
     json_decref(o.pins);
-    model_destroy(p.model);
+    model_destroy(model);
     provider_destroy(provider);
     arr_release(&micro.list);
     return rc;
@@ -547,6 +566,7 @@ int main(int argc, char **argv) {
     if (n > 0)
         opt_no_operand(argv[0], &err);
     int rc = n != 0 ? -1 : o.cost ? search_aceso(argc, given, &err) : run(&err);
+    plan_destroy(o.plan);
     free(given);
     free(o.set);
     return rc == 0 ? EXIT_DONE : err_report(&err, tool.name);

@@ -1,16 +1,19 @@
-/* plan_megatron_flags.h - the flags of a launch line, read one after the other: what has been read is
- * taken out, and in the end nothing may be left that could mean something. */
-#ifndef WEFT_PLAN_MEGATRON_FLAGS_H
-#define WEFT_PLAN_MEGATRON_FLAGS_H
+/* plan_line.h - what a launch line or a configuration says, read one setting after the other: what has
+ * been read is taken out, and in the end nothing may be left that could mean something. */
+#ifndef WEFT_PLAN_LINE_H
+#define WEFT_PLAN_LINE_H
 
 #include "plan_tool.h"
 
 /* What a line says; what has been read of it is taken out. */
 struct line {
-    json_t *flags;
+    json_t *flags;      /* name -> text, owned by whoever made it */
+    const char *dash;   /* before a name in messages: "--" or "" */
+    const char *unread; /* patterns of names that say nothing of a model or a plan */
     struct plan_words w;
     int64_t layers, chunks, world;
     const char *family;
+    char machines[64]; /* "node:4 gpu:8" */
     struct err *err;
 };
 
@@ -20,6 +23,8 @@ const char *line_peek(const struct line *l, const char *name);
 bool line_flag(struct line *l, const char *name);
 /* Its words, which live as long as the line. */
 const char *line_text(struct line *l, const char *name, const char *otherwise);
+/* "true" or "false". */
+bool line_truth(struct line *l, const char *name, bool otherwise);
 /* A whole number from 1; `otherwise` below 0: it must be given. These return 0 or -1. */
 int line_int(struct line *l, const char *name, int64_t otherwise, int64_t *out);
 /* A number from 0. */
