@@ -77,6 +77,9 @@ static const struct opt options[] = {
     {0, "memory-every", OPT_STR, "N", "one of those every N steps, or auto (1)",
      &o.memory_text},
     {0, "keep", OPT_INT, "N", "checkpoints kept, 0 = all (2)", &o.keep},
+    {0, "keep-best", OPT_FLAG, NULL,
+     "keep the checkpoint of the smallest validation loss, in DIR/best", &o.keep_best},
+    {0, "tensorboard", OPT_STR, "DIR", "write the metrics as events here", &o.tensorboard},
     {0, "resume", OPT_STR, "DIR",
      "continue from the newest checkpoint in DIR, or DIR/step-N", &o.resume},
     {0, "init", OPT_STR, "FILE", "begin with these weights: .safetensors, or their folder",
@@ -306,6 +309,8 @@ static int check_options(struct err *err) {
         o.memory_here = beat_expand(o.memory, &o.first_here);
         o.apart = strstr(o.memory, "%h") != NULL;
     }
+    if (o.keep_best && (!o.save || o.valid_every < 1))
+        return err_usage(err, "--keep-best: expected --save DIR, and --valid-every N");
     if (o.auto_resume && !o.save)
         return err_usage(err, "--auto-resume: expected --save DIR to resume from");
     if (o.memory && (!o.save || !strcmp(o.memory, o.save)))
