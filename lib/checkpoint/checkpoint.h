@@ -42,7 +42,8 @@
     X(PARAM, "param")                                                                      \
     X(ADAM_M, "adam_m")                                                                    \
     X(ADAM_V, "adam_v")                                                                    \
-    X(MOMENTUM, "momentum")
+    X(MOMENTUM, "momentum")                                                                \
+    X(LION_M, "lion_m")
 
 enum checkpoint_kind {
 #define X(id, text) CHECKPOINT_##id,
