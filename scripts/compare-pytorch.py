@@ -193,6 +193,27 @@ def token_data(folder, case, rng):
     return path, windows, targets
 
 
+def masked_data(folder, case, rng):
+    """Examples of prompts and answers: of the prompts, and behind the answers, no token is a target."""
+    _, windows, targets = token_data(folder, case, rng)
+    seq, path = case["seq"], os.path.join(folder, "examples.m32")
+    begin = rng.integers(0, seq // 2, case["batch"])
+    end = rng.integers(seq // 2, seq, case["batch"])
+    for row, b, e in zip(targets, begin, end):
+        row[:b] = -1
+        row[e:] = -1
+    raw = np.zeros(windows.numel() + 1, "<u4")
+    raw[:-1] = windows.flatten()
+    raw[1:] |= (targets.flatten().numpy() < 0).astype("<u4") << 31
+    raw[0] |= 1 << 31
+    raw.tofile(path)
+    return path, windows, targets
+
+
+def masked_loss(case, logits, targets):
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
+
+
 def image_data(folder, case, rng):
     n, pixels = case["batch"], case["pixels"]
     images = rng.integers(0, 256, (n, pixels)).astype(np.uint8)
@@ -253,6 +274,7 @@ CASES = {
     "gpt-tied": GPT,
     "gpt-untied": dict(GPT, tied=0),
     "gpt-sgd": dict(GPT, optimizer="sgd", lr=0.05),
+    "gpt-masked": dict(GPT, data=masked_data, loss=masked_loss),
     "gpt-lion": dict(GPT, optimizer="lion", lr=1e-4),
     "llama-lion": dict(LLAMA, optimizer="lion", lr=1e-4),
     "gpt-class": dict(GPT, forward=gpt2_class),

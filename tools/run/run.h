@@ -27,7 +27,8 @@ struct run_options {
     double failure_every_s;  /* mean time between failures, for that */
     const char *save_text, *memory_text; /* --save-every and --memory-every as given */
     bool auto_resume, other_data;
-    bool eval; /* nothing is trained: the loss over the validation data alone */
+    bool eval; /* nothing is trained: the loss over the validation data alone, */
+    bool each; /* and of each batch of it */
     int64_t save_every, keep;
     const char *non_finite; /* "skip" or "stop" */
     int64_t bad_samples;    /* that may be missing in the whole run */

@@ -217,12 +217,28 @@ static int between_batches(void *ctx, struct err *err) {
     return any_interrupted(ctx, &stop, err) < 0 ? -1 : stop;
 }
 
+/* Each batch by itself. */
+static int evaluate_each(struct loop *l, struct err *err) {
+    double loss = 0;
+    int rc = 0;
+    for (int64_t b = 0; b < l->in.valid_batches && rc == 0 && !l->output.status; b++) {
+        rc = exec_validate(l->x, b, 1, between_batches, l, &loss, err);
+        if (rc == 0 && l->speaks)
+            print_line(l, json_pack("{s:I, s:o, s:I}", "batch", (json_int_t)b, "valid_loss",
+                                    real_or_null(loss), "targets",
+                                    (json_int_t)exec_targets(l->x)));
+    }
+    return rc;
+}
+
 /* The loss of what was loaded, over the validation data, and nothing else. */
 static int evaluate(struct loop *l, struct err *err) {
     const struct data_info *data = data_info(l->in.data);
     const int64_t batches = l->in.valid_batches;
     double loss;
-    int rc = exec_validate(l->x, batches, between_batches, l, &loss, err);
+    int rc = l->o->each ? evaluate_each(l, err) : 0;
+    if (rc == 0)
+        rc = exec_validate(l->x, 0, batches, between_batches, l, &loss, err);
     if (rc > 0)
         return err_system(err, "stopped by a signal, before all was evaluated");
     if (rc < 0 || !l->speaks)
@@ -397,7 +413,7 @@ static int save_if_best(struct loop *l, struct err *err) {
 static int validate(struct loop *l, bool *stop, struct err *err) {
     double loss;
     beat_enter(l->o->beat, BEAT_VALIDATE);
-    int rc = exec_validate(l->x, l->in.valid_batches, between_batches, l, &loss, err);
+    int rc = exec_validate(l->x, 0, l->in.valid_batches, between_batches, l, &loss, err);
     *stop |= rc > 0;
     if (rc == 0)
         l->valid_loss = loss;

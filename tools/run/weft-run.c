@@ -68,6 +68,7 @@ static const struct opt options[] = {
     {0, "valid-batches", OPT_INT, "N", "batches of one validation (8)", &o.valid_batches},
     {0, "eval", OPT_FLAG, NULL,
      "train nothing: the loss of --resume or --init over the validation data", &o.eval},
+    {0, "each", OPT_FLAG, NULL, "with --eval: a line for each batch, too", &o.each},
     {0, "save", OPT_STR, "DIR", "write checkpoints here; the last at the end", &o.save},
     {0, "save-every", OPT_STR, "N", "a checkpoint every N steps, or auto (0 = at the end)",
      &o.save_text},
@@ -273,6 +274,8 @@ static int check_eval(struct err *err) {
     if (o.eval && !o.resume && !o.init)
         return err_usage(err,
                          "--eval: expected --resume DIR or --init FILE, to be evaluated");
+    if (o.each && !o.eval)
+        return err_usage(err, "--each: expected --eval");
     if (o.eval && (o.save || o.auto_resume))
         return err_usage(err, "--eval and --save exclude each other");
     return 0;
