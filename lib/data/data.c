@@ -221,8 +221,6 @@ static int plan_windows(struct data *d, const struct data_spec *s, struct err *e
 }
 
 static int open_all(struct data *d, const struct data_spec *s, struct err *err) {
-    if (mixture_is(s->source))
-        return mixture_open(d, s, err);
     if (plan_windows(d, s, err) < 0)
         return -1;
     if (is_synthetic(s->source))
@@ -235,30 +233,19 @@ static int open_all(struct data *d, const struct data_spec *s, struct err *err) 
     return 0;
 }
 
-int data_open(struct data **data, const struct data_spec *spec, struct err *err) {
-    *data = NULL;
-    if (check_spec(spec, err) < 0)
+int data_open_one(struct data *d, const struct data_spec *spec, struct err *err) {
+    if (check_spec(spec, err) < 0 || open_all(d, spec, err) < 0)
         return -1;
-    struct data *d = mem_alloc(sizeof *d);
-    if (open_all(d, spec, err) < 0) {
-        data_close(d);
-        return -1;
-    }
     d->spec = *spec;
     d->spec.source = d->spec.valid_source = NULL;
     for (int i = 0; i < DATA_SPLITS; i++)
         d->info.size[i] = d->part[i].size;
-    *data = d;
     return 0;
 }
 
-void data_close(struct data *data) {
-    if (!data)
-        return;
+void data_close_one(struct data *d) {
     for (int i = 0; i < DATA_SPLITS; i++)
-        store_close(&data->store[i]);
-    mixture_close(data->mixture);
-    free(data);
+        store_close(&d->store[i]);
 }
 
 const struct data_info *data_info(const struct data *data) {

@@ -68,23 +68,25 @@ bool store_masks(const struct store *store);
 /* Adds to *hash what the files hold, as datafile_hash. Returns 0 or -1. */
 int store_hash(const struct store *store, uint64_t *hash, struct err *err);
 
-/* ---- mixture.c --------------------------------------------------------------------------- */
+/* ---- data.c: one source ------------------------------------------------------------------ */
 
-/* Is it a list of sources with weights? */
-bool mixture_is(const char *source);
-/* Opens them. Returns 0 or -1; mixture_close either way. */
-int mixture_open(struct data *d, const struct data_spec *spec, struct err *err);
-void mixture_close(struct mixture *x); /* NULL is fine */
+/* Opens it in *d, which is zero. Returns 0 or -1; data_close_one either way. */
+int data_open_one(struct data *d, const struct data_spec *spec, struct err *err);
+void data_close_one(struct data *d);
+
+/* ---- mixture.c: and several, for which what data.h says of opening, numbers and forms is there --- */
+
 /* Which source has a sample, the data itself where it is no mixture; *sample becomes its number there. */
 const struct data *mixture_source(const struct data *d, enum data_split split,
                                   int64_t *sample);
-/* Of a mixture what data_number and data_form say of one source; and whether any source is such. */
-int64_t mixture_number(const struct data *d, enum data_split split, int64_t sample);
-enum dtype mixture_form(const struct data *d, enum data_split split);
+/* Is any source of a mixture such? */
 bool mixture_has(const struct data *d, bool (*is)(const struct data *source));
 
 /* ---- samples.c: what data.h says of the functions of data_*, but for missing samples ------- */
 
+int64_t samples_number(const struct data *d, enum data_split split, int64_t sample);
+enum dtype samples_form(const struct data *data, enum data_split split);
+bool samples_ignore(const struct data *data);
 int samples_tokens(const struct data *data, enum data_split split, int64_t sample,
                    int64_t first, int64_t count, int32_t *tokens, int32_t *targets,
                    struct err *err);

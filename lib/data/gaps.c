@@ -56,11 +56,7 @@ bool data_has_gaps(const struct data *data) {
 }
 
 bool data_ignores(const struct data *data) {
-    if (data->mixture)
-        return mixture_has(data, data_ignores);
-    return data_has_gaps(data) ||
-           (!data->synthetic && (store_masks(&data->store[DATA_TRAIN]) ||
-                                 store_masks(&data->store[DATA_VALID])));
+    return data->mixture ? mixture_has(data, data_ignores) : samples_ignore(data);
 }
 
 static bool is_missing(const struct data *d, enum data_split split, int64_t sample) {

@@ -19,7 +19,7 @@ struct mixture {
     int64_t *weight, round;
 };
 
-bool mixture_is(const char *source) {
+static bool is_mixture(const char *source) {
     struct stat st;
     return source && strchr(source, '@') && stat(source, &st) < 0;
 }
@@ -82,17 +82,32 @@ static void describe(struct data *d) {
     }
 }
 
-int mixture_open(struct data *d, const struct data_spec *spec, struct err *err) {
-    struct mixture *x = d->mixture = mem_alloc(sizeof *x);
+static int mixture_open(struct data *d, const struct data_spec *spec, struct err *err) {
+    d->mixture = mem_alloc(sizeof *d->mixture);
+    d->spec = *spec;
+    d->spec.source = d->spec.valid_source = NULL;
     char *list = mem_strdup(spec->source);
-    int rc = open_all(x, list, spec, err);
+    int rc = open_all(d->mixture, list, spec, err);
     free(list);
     if (rc == 0)
         describe(d);
     return rc;
 }
 
-void mixture_close(struct mixture *x) {
+int data_open(struct data **data, const struct data_spec *spec, struct err *err) {
+    struct data *d = *data = mem_alloc(sizeof *d);
+    if ((is_mixture(spec->source) ? mixture_open(d, spec, err)
+                                  : data_open_one(d, spec, err)) == 0)
+        return 0;
+    data_close(d);
+    *data = NULL;
+    return -1;
+}
+
+void data_close(struct data *data) {
+    if (!data)
+        return;
+    struct mixture *x = data->mixture;
     for (int k = 0; x && k < x->n; k++)
         data_close(x->source[k]);
     if (x) {
@@ -100,7 +115,11 @@ void mixture_close(struct mixture *x) {
         free(x->weight);
     }
     free(x);
+    data_close_one(data);
+    free(data);
 }
+
+/* ---- samples -------------------------------------------------------------------------------- */
 
 /* Validation has one source after the other. */
 static int find_valid(const struct data *d, int64_t *sample) {
@@ -131,7 +150,9 @@ const struct data *mixture_source(const struct data *d, enum data_split split,
     return d->mixture ? d->mixture->source[find(d, split, sample)] : d;
 }
 
-int64_t mixture_number(const struct data *d, enum data_split split, int64_t sample) {
+int64_t data_number(const struct data *d, enum data_split split, int64_t sample) {
+    if (!d->mixture)
+        return samples_number(d, split, sample);
     const int k = find(d, split, &sample);
     int64_t before = 0;
     for (int i = 0; i < k; i++)
@@ -139,8 +160,10 @@ int64_t mixture_number(const struct data *d, enum data_split split, int64_t samp
     return before + data_number(d->mixture->source[k], split, sample);
 }
 
-enum dtype mixture_form(const struct data *d, enum data_split split) {
+enum dtype data_form(const struct data *d, enum data_split split) {
     const struct mixture *x = d->mixture;
+    if (!x)
+        return samples_form(d, split);
     enum dtype form = DTYPE_COUNT,
                wide = d->spec.kind == DATA_IMAGES ? DTYPE_f32 : DTYPE_i32;
     for (int k = 0; k < x->n; k++) {
