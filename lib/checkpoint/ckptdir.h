@@ -1,4 +1,4 @@
-/* ckptdir.h - the directories of checkpoints (of lib/checkpoint and weft-ckpt).
+/* ckptdir.h - the directories of checkpoints (of lib/checkpoint and its tools).
  *
  * Inside DIR, N being the step with at least 8 digits:
  *     step-N        a checkpoint, whole
