@@ -42,7 +42,8 @@
     X(PARAM, "param")                                                                      \
     X(ADAM_M, "adam_m")                                                                    \
     X(ADAM_V, "adam_v")                                                                    \
-    X(MOMENTUM, "momentum")
+    X(MOMENTUM, "momentum")                                                                \
+    X(LION_M, "lion_m")
 
 enum checkpoint_kind {
 #define X(id, text) CHECKPOINT_##id,
@@ -119,6 +120,7 @@ struct checkpoint_info {
     int64_t step;        /* training steps done */
     int64_t skipped;     /* of them those that were not finite and changed nothing */
     int64_t missing;     /* samples of them that could not be read, and did not count */
+    double valid_loss;   /* of the validation that led to it; 0 = none did */
     double loss_scale;   /* of fp16: a power of two from 1; 0 = none */
     int64_t good_steps;  /* since it changed, with finite gradients */
     int64_t sample;      /* data position: index of the next training sample */
@@ -166,6 +168,9 @@ int checkpoint_abandon(const char *dir, int64_t step, struct err *err);
 int checkpoint_commit(const char *dir, const struct checkpoint_info *info,
                       char *const *reports, int64_t n, bool apart, int64_t keep,
                       struct err *err);
+
+/* In place of `keep`: no other step is kept, not even a later one. */
+enum { CHECKPOINT_ALONE = -1 };
 
 /* One rank of each other host whose DIR is its own, behind that: gives the files here their place, without
  * an index, and keeps as many. Returns 0 or -1. */

@@ -160,13 +160,15 @@ static int retire(const char *dir, int64_t step, struct err *err) {
 
 int ckpt_keep_last(const char *dir, int64_t step, int64_t keep, struct err *err) {
     struct ckpt_entries e;
-    if (keep <= 0)
+    if (keep == 0)
         return 0;
     if (ckpt_scan(&e, dir, err) < 0)
         return -1;
     int bad = 0;
+    int64_t kept = 0;
     for (int64_t i = e.n - 1; !bad && i >= 0; i--)
-        if (e.p[i].state == CKPT_WHOLE && e.p[i].step <= step && --keep < 0)
+        if (e.p[i].state == CKPT_WHOLE &&
+            (keep < 0 ? e.p[i].step != step : e.p[i].step <= step && kept++ >= keep))
             bad = retire(dir, e.p[i].step, err);
     arr_release(&e);
     return bad;

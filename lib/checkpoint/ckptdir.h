@@ -1,4 +1,4 @@
-/* ckptdir.h - the directories of checkpoints (of lib/checkpoint and weft-ckpt).
+/* ckptdir.h - the directories of checkpoints (of lib/checkpoint and its tools).
  *
  * Inside DIR, N being the step with at least 8 digits:
  *     step-N        a checkpoint, whole
@@ -51,7 +51,8 @@ int ckpt_remove_dir(const char *path, struct err *err);
 int ckpt_rename(const char *from, const char *to, struct err *err);
 int ckpt_sync_dir(const char *path, struct err *err);
 
-/* Removes all whole checkpoints up to this step but the last `keep`; 0 = keeps all.
+/* Removes all whole checkpoints up to this step but the last `keep`; 0 = keeps all; < 0 = removes
+ * all but this step.
  * Returns 0 or -1. */
 int ckpt_keep_last(const char *dir, int64_t step, int64_t keep, struct err *err);
 

@@ -117,6 +117,8 @@ static json_t *info_json(const struct checkpoint_info *info) {
     json_object_set_new(root, "skipped", json_integer(info->skipped));
     if (info->missing)
         json_object_set_new(root, "missing", json_integer(info->missing));
+    if (info->valid_loss > 0)
+        json_object_set_new(root, "valid_loss", json_real(info->valid_loss));
     if (info->loss_scale > 0) {
         json_object_set_new(root, "loss_scale", json_real(info->loss_scale));
         json_object_set_new(root, "good_steps", json_integer(info->good_steps));
@@ -401,13 +403,14 @@ static int read_info(struct ckpt_index *ix, struct checkpoint_info *info, const 
     if (json_format(doc, CKPT_FORMAT, err) < 0 ||
         json_keys(
             doc,
-            "format step skipped missing loss_scale good_steps sample seed run model "
+            "format step skipped missing valid_loss loss_scale good_steps sample seed run model "
             "model_hash model_facts model_ref model_set model_file batch data settings "
             "files tensors checksum",
             err) < 0 ||
         json_int(doc, "step", 0, INT64_MAX, &info->step, err) < 0 ||
         json_int(doc, "skipped", 0, info->step, &info->skipped, err) < 0 ||
         json_opt_int(doc, "missing", 0, INT64_MAX, &info->missing, err) < 0 ||
+        json_opt_num(doc, "valid_loss", 0, HUGE_VAL, &info->valid_loss, err) < 0 ||
         json_opt_num(doc, "loss_scale", 1, 0x1p60, &info->loss_scale, err) < 0 ||
         json_opt_int(doc, "good_steps", 0, info->step, &info->good_steps, err) < 0 ||
         json_int(doc, "sample", 0, INT64_MAX, &info->sample, err) < 0 ||

@@ -81,6 +81,11 @@ void wire_put_size(struct wire_out *out, uint64_t size) {
     arr_push(out, (uint8_t)size);
 }
 
+void wire_put_little(struct wire_out *out, uint64_t v, int bytes) {
+    for (int i = 0; i < bytes; i++)
+        arr_push(out, (uint8_t)(v >> 8 * i));
+}
+
 static void put_tag(struct wire_out *out, int number, enum wire_type type) {
     wire_put_size(out, (uint64_t)number << 3 | type);
 }
@@ -88,6 +93,16 @@ static void put_tag(struct wire_out *out, int number, enum wire_type type) {
 void wire_put_uint(struct wire_out *out, int number, uint64_t value) {
     put_tag(out, number, WIRE_VARINT);
     wire_put_size(out, value);
+}
+
+void wire_put_fixed64(struct wire_out *out, int number, uint64_t bits) {
+    put_tag(out, number, WIRE_FIXED64);
+    wire_put_little(out, bits, 8);
+}
+
+void wire_put_fixed32(struct wire_out *out, int number, uint64_t bits) {
+    put_tag(out, number, WIRE_FIXED32);
+    wire_put_little(out, bits, 4);
 }
 
 void wire_put_bytes(struct wire_out *out, int number, const void *bytes, size_t size) {

@@ -56,7 +56,12 @@ struct wire_out {
 
 /* A number without its field: what stands before a message in a stream of them. */
 void wire_put_size(struct wire_out *out, uint64_t size);
+/* The same in so many bytes, the lowest first. */
+void wire_put_little(struct wire_out *out, uint64_t v, int bytes);
 void wire_put_uint(struct wire_out *out, int number, uint64_t value);
+/* The bits of a double, and of a float. */
+void wire_put_fixed64(struct wire_out *out, int number, uint64_t bits);
+void wire_put_fixed32(struct wire_out *out, int number, uint64_t bits);
 void wire_put_bytes(struct wire_out *out, int number, const void *bytes, size_t size);
 void wire_put_text(struct wire_out *out, int number, const char *text);
 /* Packed. */

@@ -263,13 +263,17 @@ static int64_t widen_tensors(struct collector *c, const struct model *m, int64_t
  * take: each use may have one of its own,
  * aligned. */
 static int64_t widen_params(struct collector *c, const struct model *m) {
-    static const enum opcode codes[] = {I_sum_squares, I_adamw, I_sgd};
+    static const enum opcode codes[] = {I_sum_squares,
+#define X(name, states) I_##name,
+                                        OPTIMIZERS(X)
+#undef X
+    };
     int64_t all = 0, align = memory_aligned(1) / dtype_size(DTYPE_f32);
     int *uses = count_uses(m, true);
     for (int p = 0; p < m->n_params; p++) {
         struct extents x = model_extents(m, &m->params[p].shape, 1);
         int64_t n = extents_count(&x);
-        for (int k = 0; k < 3; k++)
+        for (size_t k = 0; k < sizeof codes / sizeof *codes; k++)
             widen_share(c, codes[k], DTYPE_f32, n);
         widen_copy(c, DTYPE_f32, &x, n);
         widen_share(c, I_add, DTYPE_f32, n);

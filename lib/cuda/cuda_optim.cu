@@ -232,6 +232,36 @@ CUDA_FUNCTION(sgd) {
     return 0;
 }
 
+/* p -= lr (sign(beta1 m + (1 - beta1) g) + decay p); m = beta2 m + (1 - beta2) g */
+CUDA_KERNEL void lion(int64_t n, int64_t head, float beta1, float beta2, float decay,
+                      const struct scalars *now, const float *g, float *p, float *m) {
+    const float lr = now->lr, grad_scale = now->grad_scale;
+    each<float>(n, head, grid_thread(), grid_threads(), [&](int64_t j, auto lanes) {
+        enum { L = decltype(lanes)::N };
+        float gg[L], pp[L], mm[L];
+        load(g + j, lanes, gg);
+        load(p + j, lanes, pp);
+        load(m + j, lanes, mm);
+#pragma unroll
+        for (int i = 0; i < L; i++) {
+            const float d = grad_scale * gg[i], c = fmaf(beta1, mm[i], (1 - beta1) * d);
+            mm[i] = fmaf(beta2, mm[i], (1 - beta2) * d);
+            pp[i] -= lr * fmaf(decay, pp[i], (float)((c > 0) - (c < 0)));
+        }
+        store(p + j, lanes, pp);
+        store(m + j, lanes, mm);
+    });
+}
+
+CUDA_FUNCTION(lion) {
+    const int64_t head = aligned(in->g, out->p, out->m) ? 0 : n->elems;
+    if (n->elems > 0)
+        CUDA_LAUNCH(lion, blocks_of(n->elems, BLOCK * 4), BLOCK, 0, c->stream, n->elems,
+                    head, c->args->beta1, c->args->beta2, c->args->decay, c->args->scalars,
+                    (const float *)in->g, (float *)out->p, (float *)out->m);
+    return 0;
+}
+
 CUDA_KERNEL void running(int64_t n, float momentum, const float *s, float *p) {
     const int64_t i = grid_thread();
     if (i < n)

@@ -115,13 +115,17 @@ static struct part part_of(const struct data *d, const struct store *store, int6
     return (struct part){store, first, items, samples_in(d, store->kind, items)};
 }
 
-/* Cuts one source into the two splits. */
+/* Cuts one source into the two splits; masked tokens only between windows, of which one ends with the token
+ * that the next begins with. */
 static int split_one(struct data *d, const struct data_spec *s, int64_t items,
                      struct err *err) {
-    int64_t valid = (int64_t)((double)items * s->validation);
-    int64_t train = items - valid;
-    d->part[DATA_TRAIN] = part_of(d, d->store, 0, train);
-    d->part[DATA_VALID] = part_of(d, d->store, train, valid);
+    const bool masked = store_masks(d->store);
+    const int64_t unit = masked ? d->window.tokens : 1, shared = masked;
+    const int64_t all = (items - shared) / unit;
+    int64_t valid = unit * (int64_t)((double)all * s->validation);
+    int64_t train = unit * all - valid;
+    d->part[DATA_TRAIN] = part_of(d, d->store, 0, train + shared);
+    d->part[DATA_VALID] = part_of(d, d->store, train, valid + shared);
     if (!d->part[DATA_TRAIN].size)
         return too_short(d, d->store, s->source, items,
                          samples_in(d, d->store->kind, items) ? train : items, "training",
@@ -137,10 +141,27 @@ static struct token_vocab stream_vocab(const struct data *d, const struct data_s
                                 " without the sentinels of spans", s->gaps};
 }
 
+/* Examples are as long as the model's sequences, and one token stands behind the last. */
+static int check_masked(const struct data *d, const char *source, int64_t items,
+                        struct err *err) {
+    const long long seq = d->window.tokens;
+    if (!d->window.shared)
+        return err_input(err, "%s: masked tokens, of which spans cannot be left out",
+                         source);
+    if (items % seq == 1)
+        return 0;
+    err_input(err, "%s: %lld masked tokens, expected examples of %lld, and one token",
+              source, (long long)items, seq);
+    return err_hint(err, "weft-tokens --examples %lld writes such a file", seq);
+}
+
 static int64_t open_store(struct data *d, enum data_split split, const char *source,
                           const struct data_spec *s, struct err *err) {
     int64_t items = store_open(&d->store[split], source, s, stream_vocab(d, s), err);
     d->info.cut |= items >= 0 && store_cuts(&d->store[split], s);
+    if (items >= 0 && store_masks(&d->store[split]) &&
+        check_masked(d, source, items, err) < 0)
+        return -1;
     return items;
 }
 
@@ -212,29 +233,19 @@ static int open_all(struct data *d, const struct data_spec *s, struct err *err) 
     return 0;
 }
 
-int data_open(struct data **data, const struct data_spec *spec, struct err *err) {
-    *data = NULL;
-    if (check_spec(spec, err) < 0)
+int data_open_one(struct data *d, const struct data_spec *spec, struct err *err) {
+    if (check_spec(spec, err) < 0 || open_all(d, spec, err) < 0)
         return -1;
-    struct data *d = mem_alloc(sizeof *d);
-    if (open_all(d, spec, err) < 0) {
-        data_close(d);
-        return -1;
-    }
     d->spec = *spec;
     d->spec.source = d->spec.valid_source = NULL;
     for (int i = 0; i < DATA_SPLITS; i++)
         d->info.size[i] = d->part[i].size;
-    *data = d;
     return 0;
 }
 
-void data_close(struct data *data) {
-    if (!data)
-        return;
+void data_close_one(struct data *d) {
     for (int i = 0; i < DATA_SPLITS; i++)
-        store_close(&data->store[i]);
-    free(data);
+        store_close(&d->store[i]);
 }
 
 const struct data_info *data_info(const struct data *data) {

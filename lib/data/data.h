@@ -9,6 +9,7 @@
  *   FILE.bin           16-bit little-endian tokens as nanoGPT writes them, or 16- or 32-bit ones
  *                      with a header of llm.c (recognized by its magic number)
  *   FILE.u32           32-bit little-endian tokens
+ *   FILE.m32           the same; those whose highest bit is set are read, but are no targets
  *   FILE,FILE,...      the same, one after the other (shards)
  *   synthetic          a random Markov chain: a loss well below ln(vocab) can be learned
  * Sources of pairs, an input and a target sequence of tokens:
@@ -21,9 +22,12 @@
  *   FILE.bin,...       binary files of CIFAR-10
  *   synthetic          one prototype per class, plus noise
  *
+ *   SOURCE@WEIGHT+...  any of these, in each round of as many samples as the weights add up to each
+ *                      source as many as its weight; an epoch of each is as it would be alone
+ *
  * Order. A stream of n tokens has (n-1)/seq windows of seq+1 tokens, of which the last is
  * the first of the next: so every token is a target once in an epoch. (Windows for pairs do not
- * overlap.) Sample i of training is window P(i mod size) of epoch i / size, where P is a permutation
+ * overlap.) Windows of masked tokens begin where their examples do, in both splits. Sample i of training is window P(i mod size) of epoch i / size, where P is a permutation
  * drawn from (seed, epoch). Validation is read in file order, the same in every epoch.
  *
  * Invariants: files are fully checked when opened: tokens are < vocab and labels < classes; and
@@ -83,9 +87,10 @@ struct data_spec {
 };
 
 struct data_info {
-    const char *format;        /* "text", "nanoGPT tokens", "llm.c tokens", "32-bit tokens",
+    const char *
+        format; /* "text", "nanoGPT tokens", "llm.c tokens", "32-bit tokens", "masked tokens",
                                   "token sequences", "IDX images", "CIFAR-10 images",
-                                  "synthetic tokens", "synthetic images" */
+                                  "synthetic tokens", "synthetic images", "mixture" */
     int64_t items;             /* tokens, pairs or images in source */
     bool cut;                  /* pairs: some are longer than the model's sequences */
     int64_t size[DATA_SPLITS]; /* samples of each split */
@@ -118,6 +123,8 @@ int64_t data_number(const struct data *data, enum data_split split, int64_t samp
  * with the reason in *why, else 0. Reads all of the sample. */
 int data_missing(const struct data *data, int64_t sample, struct err *why);
 bool data_has_gaps(const struct data *data);
+/* May targets of tokens be DATA_IGNORED? */
+bool data_ignores(const struct data *data);
 
 /* Positions [first, first+count) of a sample (0 <= first, first+count <= seq):
  *   tokens[count]   the inputs, or NULL when not wanted

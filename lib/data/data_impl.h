@@ -38,10 +38,13 @@ struct window {
     int64_t tokens, shared;
 };
 
+struct mixture;
+
 struct data {
     struct data_spec spec; /* sources are dropped after data_open */
     struct data_info info;
     bool synthetic;
+    struct mixture *mixture; /* NULL, or the sources that there are instead of the rest */
     struct synthetic syn;
     struct window window;
     struct spans spans; /* of pairs out of plain tokens */
@@ -60,11 +63,30 @@ void store_close(struct store *store); /* a zeroed one is fine */
 const char *store_format(const struct store *store);
 /* Is some sequence longer than the model's? */
 bool store_cuts(const struct store *store, const struct data_spec *s);
+/* Is it a stream of tokens some of which are no targets (TOKEN_MASK)? */
+bool store_masks(const struct store *store);
 /* Adds to *hash what the files hold, as datafile_hash. Returns 0 or -1. */
 int store_hash(const struct store *store, uint64_t *hash, struct err *err);
 
+/* ---- data.c: one source ------------------------------------------------------------------ */
+
+/* Opens it in *d, which is zero. Returns 0 or -1; data_close_one either way. */
+int data_open_one(struct data *d, const struct data_spec *spec, struct err *err);
+void data_close_one(struct data *d);
+
+/* ---- mixture.c: and several, for which what data.h says of opening, numbers and forms is there --- */
+
+/* Which source has a sample, the data itself where it is no mixture; *sample becomes its number there. */
+const struct data *mixture_source(const struct data *d, enum data_split split,
+                                  int64_t *sample);
+/* Is any source of a mixture such? */
+bool mixture_has(const struct data *d, bool (*is)(const struct data *source));
+
 /* ---- samples.c: what data.h says of the functions of data_*, but for missing samples ------- */
 
+int64_t samples_number(const struct data *d, enum data_split split, int64_t sample);
+enum dtype samples_form(const struct data *data, enum data_split split);
+bool samples_ignore(const struct data *data);
 int samples_tokens(const struct data *data, enum data_split split, int64_t sample,
                    int64_t first, int64_t count, int32_t *tokens, int32_t *targets,
                    struct err *err);

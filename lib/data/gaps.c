@@ -38,6 +38,10 @@ int data_missing(const struct data *data, int64_t sample, struct err *why) {
     const struct data_spec *s = &data->spec;
     if (!data_has_gaps(data))
         return 0;
+    if (data->mixture) {
+        data = mixture_source(data, DATA_TRAIN, &sample);
+        return data_missing(data, sample, why);
+    }
     if (s->kind == DATA_IMAGES)
         return try_image(data, sample, why) < 0;
     /* Behind the last input of a window of tokens stands the last target. */
@@ -49,6 +53,10 @@ int data_missing(const struct data *data, int64_t sample, struct err *why) {
 
 bool data_has_gaps(const struct data *data) {
     return data->spec.gaps && !data->synthetic;
+}
+
+bool data_ignores(const struct data *data) {
+    return data->mixture ? mixture_has(data, data_ignores) : samples_ignore(data);
 }
 
 static bool is_missing(const struct data *d, enum data_split split, int64_t sample) {
@@ -66,6 +74,7 @@ static int fill(int32_t *out, int64_t count, int64_t value) {
 int data_tokens(const struct data *data, enum data_split split, int64_t sample,
                 int64_t first, int64_t count, int32_t *tokens, int32_t *targets,
                 struct err *err) {
+    data = mixture_source(data, split, &sample);
     if (!is_missing(data, split, sample))
         return samples_tokens(data, split, sample, first, count, tokens, targets, err);
     fill(tokens, count, 0);
@@ -74,6 +83,7 @@ int data_tokens(const struct data *data, enum data_split split, int64_t sample,
 
 int data_input(const struct data *data, enum data_split split, int64_t sample,
                int64_t first, int64_t count, int32_t *input, struct err *err) {
+    data = mixture_source(data, split, &sample);
     if (is_missing(data, split, sample))
         return fill(input, count, data->spec.ids.pad);
     return samples_input(data, split, sample, first, count, input, err);
@@ -81,6 +91,7 @@ int data_input(const struct data *data, enum data_split split, int64_t sample,
 
 int data_input_length(const struct data *data, enum data_split split, int64_t sample,
                       int32_t *length, struct err *err) {
+    data = mixture_source(data, split, &sample);
     if (is_missing(data, split, sample))
         return fill(length, 1, 1); /* attention needs something to look at */
     return samples_input_length(data, split, sample, length, err);
@@ -89,6 +100,7 @@ int data_input_length(const struct data *data, enum data_split split, int64_t sa
 int data_target(const struct data *data, enum data_split split, int64_t sample,
                 int64_t first, int64_t count, bool shifted, int32_t *target,
                 struct err *err) {
+    data = mixture_source(data, split, &sample);
     if (is_missing(data, split, sample))
         return fill(target, count, shifted ? data->spec.ids.pad : DATA_IGNORED);
     return samples_target(data, split, sample, first, count, shifted, target, err);
@@ -97,6 +109,7 @@ int data_target(const struct data *data, enum data_split split, int64_t sample,
 int data_image(const struct data *data, enum data_split split, int64_t sample,
                int64_t first, int64_t count, float *values, int32_t *label,
                struct err *err) {
+    data = mixture_source(data, split, &sample);
     if (!is_missing(data, split, sample))
         return samples_image(data, split, sample, first, count, values, label, err);
     for (int64_t i = 0; values && i < count; i++)
@@ -106,8 +119,15 @@ int data_image(const struct data *data, enum data_split split, int64_t sample,
 
 int data_packed(const struct data *data, enum data_split split, int64_t sample,
                 int64_t first, int64_t count, void *out, struct err *err) {
-    if (!is_missing(data, split, sample))
-        return samples_packed(data, split, sample, first, count, out, err);
-    memset(out, 0, (size_t)(count * dtype_size(data_form(data, split))));
+    const struct data *source = mixture_source(data, split, &sample);
+    const enum dtype form = data_form(data, split);
+    if (form !=
+        data_form(source, split)) /* sources of a mixture do not agree: none is packed */
+        return form == DTYPE_f32
+                   ? data_image(source, split, sample, first, count, out, NULL, err)
+                   : data_tokens(source, split, sample, first, count, out, NULL, err);
+    if (!is_missing(source, split, sample))
+        return samples_packed(source, split, sample, first, count, out, err);
+    memset(out, 0, (size_t)(count * dtype_size(form)));
     return 0;
 }

@@ -138,7 +138,7 @@ static int open_tokens(struct indexed *s, const char *path, int64_t vocab,
                          f->file.path, (long long)f->file.size, s->view.width,
                          8 * s->view.width);
     f->view = (struct token_view){0, f->file.size / s->view.width, s->view.width,
-                                  "token sequences"};
+                                  "token sequences", false};
     f->vocab = (struct token_vocab){.size = vocab, .less = ""};
     return token_file_check(f, err);
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Number within the split of the sample-th sample that is asked for. */
-int64_t data_number(const struct data *d, enum data_split split, int64_t sample) {
+int64_t samples_number(const struct data *d, enum data_split split, int64_t sample) {
     int64_t size = d->part[split].size, i = sample % size;
     if (split == DATA_VALID)
         return i;
@@ -33,10 +33,10 @@ static int64_t window_begin(const struct data *d, enum data_split split, int64_t
            number * d->window.tokens;
 }
 
-/* Reads tokens [from, from+count) of the window of a sample. */
-static int read_window(const struct data *d, enum data_split split, int64_t sample,
+/* Reads tokens [from, from+count) of the window of a sample, with their masks. */
+static int read_marked(const struct data *d, enum data_split split, int64_t sample,
                        int64_t from, int64_t count, int32_t *out, struct err *err) {
-    int64_t number = data_number(d, split, sample);
+    int64_t number = samples_number(d, split, sample);
     if (d->synthetic) {
         uint64_t stream = 2 * (uint64_t)number + (split == DATA_VALID);
         synthetic_tokens(&d->syn, stream, from, count, out);
@@ -46,18 +46,45 @@ static int read_window(const struct data *d, enum data_split split, int64_t samp
     return token_stream_read(&d->part[split].store->tokens, begin + from, count, out, err);
 }
 
+/* The ids alone. */
+static void unmark(int64_t count, int32_t *out) {
+    for (int64_t i = 0; i < count; i++)
+        out[i] &= ~TOKEN_MASK;
+}
+
+static int read_window(const struct data *d, enum data_split split, int64_t sample,
+                       int64_t from, int64_t count, int32_t *out, struct err *err) {
+    if (read_marked(d, split, sample, from, count, out, err) < 0)
+        return -1;
+    unmark(count, out);
+    return 0;
+}
+
+/* Those that are masked do not count. */
+static void ignore_masked(int64_t count, int32_t *targets) {
+    for (int64_t i = 0; i < count; i++)
+        targets[i] = targets[i] < 0 ? DATA_IGNORED : targets[i];
+}
+
 int samples_tokens(const struct data *data, enum data_split split, int64_t sample,
                    int64_t first, int64_t count, int32_t *tokens, int32_t *targets,
                    struct err *err) {
     if (count <= 0)
         return 0;
-    if (tokens && read_window(data, split, sample, first, count, tokens, err) < 0)
+    if (tokens && read_marked(data, split, sample, first, count, tokens, err) < 0)
         return -1;
-    if (targets && tokens) { /* the same tokens, one further */
-        memcpy(targets, tokens + 1, (size_t)(count - 1) * sizeof *targets);
-        return read_window(data, split, sample, first + count, 1, &targets[count - 1], err);
-    }
-    return targets ? read_window(data, split, sample, first + 1, count, targets, err) : 0;
+    int64_t known = tokens && targets ? count - 1 : 0; /* the same tokens, one further */
+    if (known)
+        memcpy(targets, tokens + 1, (size_t)known * sizeof *targets);
+    if (tokens)
+        unmark(count, tokens);
+    if (!targets)
+        return 0;
+    if (read_marked(data, split, sample, first + 1 + known, count - known, targets + known,
+                    err) < 0)
+        return -1;
+    ignore_masked(count, targets);
+    return 0;
 }
 
 /* ---- pairs --------------------------------------------------------------------------- */
@@ -89,7 +116,7 @@ static int64_t shorter(int64_t a, int64_t b) {
 static int find_sequence(const struct data *d, enum data_split split, int64_t sample,
                          const struct indexed *set, struct token_run *run,
                          struct err *err) {
-    int64_t number = data_number(d, split, sample);
+    int64_t number = samples_number(d, split, sample);
     return indexed_find(set, d->part[split].first + number, run, err);
 }
 
@@ -180,7 +207,7 @@ int samples_image(const struct data *data, enum data_split split, int64_t sample
                   struct err *err) {
     enum { CHUNK = 4096 };
     unsigned char bytes[CHUNK];
-    int64_t number = data_number(data, split, sample);
+    int64_t number = samples_number(data, split, sample);
     if (data->synthetic) {
         uint64_t stream = 2 * (uint64_t)number + (split == DATA_VALID);
         synthetic_image(&data->syn, stream, data->spec.classes, first, count, values,
@@ -201,12 +228,17 @@ int samples_image(const struct data *data, enum data_split split, int64_t sample
 
 /* ---- as narrow as the source has them -------------------------------------------------- */
 
-enum dtype data_form(const struct data *data, enum data_split split) {
+bool samples_ignore(const struct data *data) {
+    return !data->synthetic && (data->spec.gaps || store_masks(&data->store[DATA_TRAIN]) ||
+                                store_masks(&data->store[DATA_VALID]));
+}
+
+enum dtype samples_form(const struct data *data, enum data_split split) {
     const bool images = data->spec.kind == DATA_IMAGES;
     if (data->synthetic)
         return images ? DTYPE_f32 : DTYPE_i32;
     const struct store *store = data->part[split].store;
-    if (data->spec.gaps && !images)
+    if (samples_ignore(data) && !images)
         return DTYPE_i32; /* what does not count is below zero */
     return images ? DTYPE_u8
            : store->kind == STORE_STREAM && !data->spans.window
@@ -220,10 +252,10 @@ int samples_packed(const struct data *data, enum data_split split, int64_t sampl
         return samples_image(data, split, sample, first, count, out, NULL, err);
     if (data->synthetic)
         return read_window(data, split, sample, first, count, out, err);
-    int64_t number = data_number(data, split, sample);
+    int64_t number = samples_number(data, split, sample);
     if (data->spec.kind == DATA_IMAGES)
         return read_image(data, split, number, first, count, out, NULL, err);
-    if (data->spec.gaps)
+    if (samples_form(data, split) == DTYPE_i32)
         return read_window(data, split, sample, first, count, out, err);
     return token_stream_packed(&data->part[split].store->tokens,
                                window_begin(data, split, sample, number) + first, count,

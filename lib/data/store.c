@@ -97,6 +97,11 @@ static int open_images(struct store *store, const char *source, const struct dat
                : cifar_open(&store->cifar, source, s->classes, err);
 }
 
+bool store_masks(const struct store *s) {
+    return s->kind == STORE_STREAM && s->tokens.shards &&
+           s->tokens.shard->tokens.view.masked;
+}
+
 static int64_t items_of(const struct store *s) {
     switch (s->kind) {
     case STORE_STREAM: return s->tokens.tokens;

@@ -23,6 +23,11 @@ static int64_t token_at(const unsigned char *p, int64_t i, int width) {
     return width == 2 ? load16(p + 2 * i) : (uint32_t)load32(p + 4 * i);
 }
 
+static int64_t id_at(const struct token_view *v, const unsigned char *p, int64_t i) {
+    const int64_t token = token_at(p, i, v->width);
+    return v->masked ? token & ~(uint32_t)TOKEN_MASK : token;
+}
+
 /* ---- one file ---------------------------------------------------------------------- */
 
 static int64_t find_beyond16(const unsigned char *p, int64_t n, int64_t vocab) {
@@ -48,6 +53,15 @@ int64_t token_find_beyond(const unsigned char *p, int64_t n, int width, int64_t 
         return find_beyond16(p, n, vocab);
     int64_t i = 0;
     while (i < n && token_at(p, i, width) < vocab)
+        i++;
+    return i;
+}
+
+static int64_t find_beyond(const struct token_file *f, const unsigned char *p, int64_t n) {
+    int64_t i = 0;
+    if (!f->view.masked)
+        return token_find_beyond(p, n, f->view.width, f->vocab.size);
+    while (i < n && id_at(&f->view, p, i) < f->vocab.size)
         i++;
     return i;
 }
@@ -100,9 +114,9 @@ int token_file_check(const struct token_file *f, struct err *err) {
     for (int64_t at = 0, n; at < v->tokens && rc == 0; at += n) {
         n = v->tokens - at < most ? v->tokens - at : most;
         rc = datafile_read(&f->file, v->offset + v->width * at, v->width * n, bytes, err);
-        int64_t i = rc == 0 ? token_find_beyond(bytes, n, v->width, f->vocab.size) : n;
+        int64_t i = rc == 0 ? find_beyond(f, bytes, n) : n;
         if (i < n)
-            rc = beyond(f, at + i, token_at(bytes, i, v->width), err);
+            rc = beyond(f, at + i, id_at(v, bytes, i), err);
         else if (halves.possible)
             look_for_halves(&halves, bytes, n, f->vocab.size);
     }
@@ -116,13 +130,13 @@ static int read_ids(const struct token_file *f, int64_t first, int64_t n, void *
     const struct token_view *v = &f->view;
     if (datafile_read(&f->file, v->offset + first * v->width, n * v->width, out, err) < 0)
         return -1;
-    int64_t good = token_find_beyond(out, n, v->width, f->vocab.size);
+    int64_t good = find_beyond(f, out, n);
     if (good == n)
         return 0;
     return err_system(err, "%s: %sbyte %lld: token id %lld, expected ids below %lld",
                       f->file.path, f->vocab.gaps ? "" : "changed while in use: ",
                       (long long)(v->offset + v->width * (first + good)),
-                      (long long)token_at(out, good, v->width), (long long)f->vocab.size);
+                      (long long)id_at(v, out, good), (long long)f->vocab.size);
 }
 
 int token_file_read(const struct token_file *f, int64_t first, int64_t count, int32_t *out,
@@ -152,7 +166,7 @@ static int parse_llmc(struct token_view *v, const unsigned char *head, int64_t s
                          "the file holds %lld bytes after it",
                          (long long)count, width * (long long)count,
                          (long long)(size - TOKEN_HEADER));
-    *v = (struct token_view){TOKEN_HEADER, count, width, "llm.c tokens"};
+    *v = (struct token_view){TOKEN_HEADER, count, width, "llm.c tokens", false};
     return 0;
 }
 
@@ -165,15 +179,16 @@ static int parse_binary(struct token_view *v, const unsigned char *head, int64_t
     if (size % 2)
         return err_input(err, "%lld bytes, expected an even number (16-bit tokens)",
                          (long long)size);
-    *v = (struct token_view){0, size / 2, 2, "nanoGPT tokens"};
+    *v = (struct token_view){0, size / 2, 2, "nanoGPT tokens", false};
     return 0;
 }
 
-static int parse_u32(struct token_view *v, int64_t size, struct err *err) {
+static int parse_u32(struct token_view *v, int64_t size, bool masked, struct err *err) {
     if (size % 4)
         return err_input(err, "%lld bytes, expected a multiple of 4 (32-bit tokens)",
                          (long long)size);
-    *v = (struct token_view){0, size / 4, 4, "32-bit tokens"};
+    *v = (struct token_view){0, size / 4, 4, masked ? "masked tokens" : "32-bit tokens",
+                             masked};
     return 0;
 }
 
@@ -189,7 +204,7 @@ static int parse_text(struct token_view *v, const unsigned char *head, int64_t s
     }
     if (size >= 3 && !memcmp(head, "\0\0\x08", 3))
         return err_input(err, "is an IDX file (images or labels), expected text or tokens");
-    *v = (struct token_view){0, size, 1, "text"};
+    *v = (struct token_view){0, size, 1, "text", false};
     return 0;
 }
 
@@ -197,7 +212,8 @@ int token_view_parse(struct token_view *view, const unsigned char *head, int64_t
                      enum token_name name, struct token_vocab vocab, struct err *err) {
     switch (name) {
     case TOKEN_BIN: return parse_binary(view, head, size, err);
-    case TOKEN_U32: return parse_u32(view, size, err);
+    case TOKEN_U32:
+    case TOKEN_M32: return parse_u32(view, size, name == TOKEN_M32, err);
     default: return parse_text(view, head, size, vocab, err);
     }
 }
@@ -207,7 +223,10 @@ int token_view_parse(struct token_view *view, const unsigned char *head, int64_t
 static enum token_name name_of(const char *path) {
     size_t n = strlen(path);
     const char *end = n >= 4 ? path + n - 4 : "";
-    return !strcmp(end, ".bin") ? TOKEN_BIN : !strcmp(end, ".u32") ? TOKEN_U32 : TOKEN_TEXT;
+    return !strcmp(end, ".bin")   ? TOKEN_BIN
+           : !strcmp(end, ".u32") ? TOKEN_U32
+           : !strcmp(end, ".m32") ? TOKEN_M32
+                                  : TOKEN_TEXT;
 }
 
 static int open_shard(struct token_file *f, const char *path, struct err *err) {
@@ -233,6 +252,8 @@ static int add_file(struct token_stream *s, const char *path, struct err *err) {
     if ((view->width == 1) != (first->width == 1))
         return err_input(err, "%s: holds %s, the files before it %s", path, view->format,
                          first->format);
+    if (s->shards > 1 && (view->masked || first->masked))
+        return err_input(err, "%s: masked tokens are one file", path);
     s->tokens += view->tokens;
     return 0;
 }

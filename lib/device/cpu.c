@@ -379,10 +379,14 @@ CPU_FUNCTION(sum_squares) {
         a->scalars->norm_squared += squares;
 }
 
-CPU_FUNCTION(adamw) {
+static struct kernel_adamw adamw_of(const struct device_args *a) {
     const struct scalars *now = a->scalars;
-    const struct kernel_adamw how = {now->grad_scale, now->lr,  a->beta1,    a->beta2,
-                                     a->opt_eps,      a->decay, now->updates};
+    return (struct kernel_adamw){now->grad_scale, now->lr,  a->beta1,    a->beta2,
+                                 a->opt_eps,      a->decay, now->updates};
+}
+
+CPU_FUNCTION(adamw) {
+    const struct kernel_adamw how = adamw_of(a);
     kernel_adamw(&how, n->elems, out->p, in->g, out->m, out->v);
 }
 
@@ -390,6 +394,11 @@ CPU_FUNCTION(sgd) {
     const struct scalars *now = a->scalars;
     kernel_sgd(n->elems, out->p, in->g, out->b, now->grad_scale, now->lr, a->momentum,
                a->decay);
+}
+
+CPU_FUNCTION(lion) {
+    const struct kernel_adamw how = adamw_of(a);
+    kernel_lion(&how, n->elems, out->p, in->g, out->m);
 }
 
 /* ---- dispatch ------------------------------------------------------------------------------ */

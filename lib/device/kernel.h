@@ -210,6 +210,10 @@ void kernel_adamw(const struct kernel_adamw *how, int64_t n, float *p, const flo
                   float *m, float *v);
 void kernel_sgd(int64_t n, float *p, const float *g, float *b, float grad_scale, float lr,
                 float momentum, float decay);
+/* Lion (Chen et al., Symbolic Discovery of Optimization Algorithms, 2023): p -= lr (sign(beta1 m + (1 -
+ * beta1) g) + decay p), then m = beta2 m + (1 - beta2) g. The sign of 0 is 0. eps and t do not count. */
+void kernel_lion(const struct kernel_adamw *how, int64_t n, float *p, const float *g,
+                 float *m);
 /* Sum of squares in double, deterministic. */
 double kernel_sum_squares(int64_t n, const float *x);
 

@@ -63,6 +63,22 @@ void kernel_sgd(int64_t n, float *p, const float *g, float *b, float grad_scale,
                            momentum, decay));
 }
 
+static void lion_range(const struct kernel_adamw *how, int64_t n, float *p, const float *g,
+                       float *m) {
+    for (int64_t i = 0; i < n; i++) {
+        const float d = how->grad_scale * g[i];
+        const float c = how->beta1 * m[i] + (1.0f - how->beta1) * d;
+        const float sign = (float)((c > 0) - (c < 0));
+        m[i] = how->beta2 * m[i] + (1.0f - how->beta2) * d;
+        p[i] -= how->lr * (sign + how->decay * p[i]);
+    }
+}
+
+void kernel_lion(const struct kernel_adamw *how, int64_t n, float *p, const float *g,
+                 float *m) {
+    KERNEL_SPLIT(n, 16, n, lion_range(how, end - first, p + first, g + first, m + first));
+}
+
 /* 32 sums side by side hide the latency of the additions. */
 static double sum_squares_range(int64_t n, const float *x) {
     enum { LANES = 32 };

@@ -217,9 +217,13 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
     return 0;
 }
 
-/* Forward passes alone, over samples from the beginning of the validation data; training goes on
- * afterwards as if nothing had been. */
-int exec_validate(struct exec *x, int64_t batches,
+int64_t exec_targets(const struct exec *x) {
+    return (int64_t)x->counts[0];
+}
+
+/* Forward passes alone, over samples of the validation data; training goes on afterwards as if nothing had
+ * been. */
+int exec_validate(struct exec *x, int64_t first, int64_t batches,
                   int (*between)(void *ctx, struct err *err), void *ctx, double *loss,
                   struct err *err) {
     const struct plan *p = x->g->plan;
@@ -229,10 +233,10 @@ int exec_validate(struct exec *x, int64_t batches,
     if (rc == 0)
         rc = exec_set_scalars(x, err);
     if (rc == 0)
-        rc = exec_prefetch_begin(x->prefetch, DATA_VALID, 0, batches, err);
+        rc = exec_prefetch_begin(x->prefetch, DATA_VALID, first * p->batch, batches, err);
     if (rc == 0)
         rc = exec_count(x, batches, err);
-    for (int64_t b = 0; b < batches && rc == 0; b++) {
+    for (int64_t b = first; b < first + batches && rc == 0; b++) {
         x->sample = b * p->batch;
         for (int64_t i = 0; i < n && rc == 0; i++) {
             struct action a = schedule_action(&x->schedule, i);

@@ -119,12 +119,15 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err);
  * segment.) */
 int exec_drain(struct exec *x, struct err *err);
 
-/* Mean loss over `batches` batches of the validation split, from its beginning. After each batch
+/* Mean loss over `batches` batches of the validation split, from number `first` on. After each batch
  * `between` is asked whether to go on: 0; < 0 is an error, > 0 stops, on all ranks alike. Returns 0,
  * -1, or what stopped it. */
-int exec_validate(struct exec *x, int64_t batches,
+int exec_validate(struct exec *x, int64_t first, int64_t batches,
                   int (*between)(void *ctx, struct err *err), void *ctx, double *loss,
                   struct err *err);
+
+/* Targets of the first loss that counted in what was validated last. */
+int64_t exec_targets(const struct exec *x);
 
 /* Where a checkpoint goes. */
 struct exec_folder {
@@ -142,6 +145,9 @@ struct exec_folder {
 int exec_save(struct exec *x, const struct exec_folder *to,
               const struct checkpoint_info *about, struct err *err);
 int exec_load(struct exec *x, const struct checkpoint *ck, struct err *err);
+
+/* What a state of the optimizer, STATE_FIRST..., is called in a checkpoint. */
+enum checkpoint_kind exec_state_kind(enum optimizer o, int which);
 
 /* Parameters out of files of another program, after exec_init; called by all ranks. */
 int exec_load_weights(struct exec *x, const struct weight_file *f, struct err *err);

@@ -268,6 +268,7 @@ static fill_args *const table[OPCODE_COUNT] = {
     [I_running] = running,
     [I_adamw] = optimizer,
     [I_sgd] = optimizer,
+    [I_lion] = optimizer,
 };
 
 void exec_prepare_instr(struct exec *x, const struct exec_chunk *c, const struct instr *ins,

@@ -8,7 +8,7 @@
 static bool must_count(const struct exec *x, const struct model_tensor *targets,
                        int32_t ignore) {
     return ignore >= 0 || targets->source == DATA_TARGET ||
-           (x->data && data_has_gaps(x->data));
+           (x->data && data_ignores(x->data));
 }
 
 void exec_prepare_losses(struct exec *x) {

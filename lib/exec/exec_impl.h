@@ -141,11 +141,9 @@ void exec_prepare_instr(struct exec *x, const struct exec_chunk *c, const struct
 struct kernel_box exec_whole_box(const struct exec *x, const struct shape *s,
                                  const struct box *b);
 
-/* exec_state.c: the box of a tensor that this rank holds, and of what kind a state is, as checkpoints have
- * them. */
+/* exec_state.c: the box of a tensor that this rank holds, as checkpoints have it. */
 struct checkpoint_box exec_stored_box(const struct exec_chunk *c, int param,
                                       struct placement place);
-enum checkpoint_kind exec_state_kind(const struct exec *x, int which);
 
 /* exec.c: so many bytes are to be moved; where to count those that are, or NULL if nobody wants to know. */
 atomic_llong *exec_progress(const struct exec *x, int64_t bytes);

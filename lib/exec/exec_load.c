@@ -93,8 +93,8 @@ static void list_chunk(struct load *l, const struct exec_chunk *c) {
     for (int i = 0; i < c->sp->n_states; i++) {
         const struct state_instance *s = &c->sp->states[i];
         if (l->ck || s->which == STATE_MASTER)
-            list_parts(l, c, exec_state_kind(l->x, s->which), s->param, s->place,
-                       s->buffer);
+            list_parts(l, c, exec_state_kind(l->x->g->plan->optimizer, s->which), s->param,
+                       s->place, s->buffer);
     }
 }
 

@@ -18,7 +18,7 @@ static int read_run(const struct data *data, enum data_split split, enum data_so
     case DATA_TOKEN:
     case DATA_IMAGE: return data_packed(data, split, sample, at, n, out, err);
     case DATA_NEXT_TOKEN:
-        if (data_has_gaps(data))
+        if (data_ignores(data))
             return data_tokens(data, split, sample, at, n, NULL, out, err);
         return data_packed(data, split, sample, at + 1, n, out, err);
     case DATA_INPUT: return data_input(data, split, sample, at, n, out, err);

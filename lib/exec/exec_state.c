@@ -24,12 +24,13 @@ struct checkpoint_box exec_stored_box(const struct exec_chunk *c, int param,
     return box;
 }
 
-enum checkpoint_kind exec_state_kind(const struct exec *x, int which) {
-    if (which == STATE_MASTER)
-        return CHECKPOINT_PARAM;
-    if (x->g->plan->optimizer == OPTIMIZER_sgd)
-        return CHECKPOINT_MOMENTUM;
-    return which == STATE_SECOND ? CHECKPOINT_ADAM_V : CHECKPOINT_ADAM_M;
+enum checkpoint_kind exec_state_kind(enum optimizer o, int which) {
+    static const enum checkpoint_kind first[] = {[OPTIMIZER_adamw] = CHECKPOINT_ADAM_M,
+                                                 [OPTIMIZER_sgd] = CHECKPOINT_MOMENTUM,
+                                                 [OPTIMIZER_lion] = CHECKPOINT_LION_M};
+    return which == STATE_MASTER   ? CHECKPOINT_PARAM
+           : which == STATE_SECOND ? CHECKPOINT_ADAM_V
+                                   : first[o];
 }
 
 static bool stores(const struct exec_chunk *c, struct placement place) {
@@ -59,7 +60,7 @@ static int64_t list_chunk(const struct exec *x, const struct exec_chunk *c,
         const struct state_instance *s = &c->sp->states[i];
         if (stores(c, s->place))
             out[n++] = (struct checkpoint_piece){
-                exec_state_kind(x, s->which), m->params[s->param].name,
+                exec_state_kind(x->g->plan->optimizer, s->which), m->params[s->param].name,
                 exec_stored_box(c, s->param, s->place), contents(x, c, s->buffer)};
     }
     return n;

@@ -5,7 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const optimizer_names[] = {"adamw", "sgd"};
+static const char *const optimizer_names[] = {
+#define X(name, states) #name,
+    OPTIMIZERS(X)
+#undef X
+};
 static const char *const aggregate_names[] = {
 #define X(name) #name,
     AGGREGATES(X)
@@ -48,7 +52,12 @@ int recompute_find(const char *name) {
 }
 
 int optimizer_states(enum optimizer o) {
-    return o == OPTIMIZER_adamw ? 2 : 1;
+    static const int states[] = {
+#define X(name, states) states,
+        OPTIMIZERS(X)
+#undef X
+    };
+    return states[o];
 }
 
 const char *plan_dtype_name(enum dtype dtype) {

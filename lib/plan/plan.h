@@ -17,10 +17,18 @@
 #include "plan/placement.h"
 #include "plan/schedules.h"
 
-enum optimizer { OPTIMIZER_adamw, OPTIMIZER_sgd, OPTIMIZER_COUNT };
+/* Name, and tensors of state that are kept per parameter. */
+#define OPTIMIZERS(X) X(adamw, 2) X(sgd, 1) X(lion, 1)
+enum optimizer {
+#define X(name, states) OPTIMIZER_##name,
+    OPTIMIZERS(X)
+#undef X
+        OPTIMIZER_COUNT
+};
+#define OPTIMIZER_NAMES "adamw, sgd or lion"
 const char *optimizer_name(enum optimizer o);
 int optimizer_find(const char *name);
-int optimizer_states(enum optimizer o); /* tensors kept per parameter: 2 or 1 */
+int optimizer_states(enum optimizer o);
 
 /* What is taken for the sum of the gradients of data-parallel replicas: their sum, or what up to
  * plan->faulty of them cannot spoil (doc/comm.md). */

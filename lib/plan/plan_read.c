@@ -297,7 +297,8 @@ int plan_read_optimizer(const json_t *doc, int64_t *out, struct err *err) {
         return -1;
     int o = name ? optimizer_find(name) : (int)*out;
     if (name && o < 0)
-        return err_input(err, "optimizer: expected adamw or sgd, got \"%.64s\"", name);
+        return err_input(err, "optimizer: expected " OPTIMIZER_NAMES ", got \"%.64s\"",
+                         name);
     *out = o;
     return 0;
 }

@@ -176,6 +176,22 @@ wrong '.ops[-1].ignore = -2' 'ignore: expected at least -1 and less than 2147483
 wrong '.ops[-1].ignore = 0.5' 'ignore: expected a whole number' 'ignore 0.5'
 wrong '.data.noise = 0.5' 'are targets of' 'spans too many for the targets'
 
+# ---- mixtures ------------------------------------------------------------------------------------------
+seq 1 55 >few # 156 bytes: nine windows of 16
+seq 1 400 >many
+plan gpt:nano layers=1,hidden=16,heads=2,seq=16,vocab=256 '[{}]' | jq '.micro_batch = 8' >mix.json
+mix() { run 1 -q --data few@1+many@7 --validation 0 --ledger "$1" "${@:2}" mix.json; }
+mix whole -n 18
+cp out want
+is "$(jq -sc 'map([.numbers[] | select(. < 9)] | length) | unique' whole)" '[1]' 'a mixture of 1 to 7: every step has one of the few'
+is "$(jq -sc '[.[].numbers[] | select(. < 9)] | [.[:9], .[9:]] | map(sort == [range(9)])' whole)" '[true,true]' \
+    'each once an epoch'
+mix parts -n 7 --decay-steps 18 --warmup 1 --save mixed
+mix parts -n 18 --resume mixed --save mixed
+cmp -s <(jq -c .numbers whole) <(jq -c .numbers parts)
+ok $? 'a resumed run goes on in all sources'
+refuses 3 'many@8x.*expected SOURCE@WEIGHT' 'a weight that is none' -- -q --data few@1+many@8x mix.json
+
 # ---- pairs that change under a training ----------------------------------------------------------------
 rm -f out # what it says is waited for
 timeout 120 "$tool" -q --threads 1 --data in.idx,out.idx -n 10000000 pairs.json >out 2>err &

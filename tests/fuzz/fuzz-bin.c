@@ -44,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     if (!size)
         return 0;
     int64_t vocab = vocabs[bytes[0] % 7];
-    for (int name = TOKEN_TEXT; name <= TOKEN_U32; name++)
+    for (int name = TOKEN_TEXT; name <= TOKEN_M32; name++)
         parse(bytes + 1, size - 1, (enum token_name)name, vocab);
     return 0;
 }

@@ -435,7 +435,7 @@ static int train(const struct program *g, struct data *data,
     if (rc == 0)
         rc = drain(x, err);
     if (rc == 0)
-        rc = exec_validate(x, 1, go_on, NULL, &out->mark[2 * STEPS], err);
+        rc = exec_validate(x, 0, 1, go_on, NULL, &out->mark[2 * STEPS], err);
     if (rc == 0)
         rc = drain(x, err);
     if (rc == 0)

@@ -74,7 +74,7 @@ static int train(const struct program *g, struct data *data,
         out->mark[2 * s + 1] = m.grad_norm;
     }
     if (rc == 0)
-        rc = exec_validate(x, 1, go_on, NULL, &out->mark[2 * STEPS], err);
+        rc = exec_validate(x, 0, 1, go_on, NULL, &out->mark[2 * STEPS], err);
     if (rc == 0)
         rc = exec_drain(x, err);
     if (rc == 0)

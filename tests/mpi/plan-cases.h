@@ -90,7 +90,7 @@ static struct model *load_case(int c, struct err *err) {
 }
 
 static enum optimizer case_optimizer(int c) {
-    return c % 3 == 1 ? OPTIMIZER_sgd : OPTIMIZER_adamw;
+    return c % 3 == 1 ? OPTIMIZER_sgd : c % 6 == 3 ? OPTIMIZER_lion : OPTIMIZER_adamw;
 }
 
 #endif

@@ -88,7 +88,9 @@ static struct exec_options train_options(const struct job *job, const struct pla
         o.arena_bytes = ARENA_BYTES;
     }
     o.warmup = 2;
-    o.lr = plan->optimizer == OPTIMIZER_sgd ? 0.05 : 1e-3;
+    o.lr = plan->optimizer == OPTIMIZER_sgd    ? 0.05
+           : plan->optimizer == OPTIMIZER_lion ? 1e-4
+                                               : 1e-3;
     /* Noise in gradients that are zero in exact arithmetic must not be normalized. */
     o.eps = 1e-4;
     o.clip = 0.5;
@@ -152,6 +154,7 @@ static int run_plan(const struct job *job, struct plan *plan, struct watch w, bo
         o.device = &cuda.backend;
     int rc = -1;
     w.on_gpu = job->on_gpu;
+    w.flip = plan->optimizer == OPTIMIZER_lion ? 2 * o.lr * STEPS : 0;
     *out = (struct outcome){0};
     if (data && (w.x = exec_create(g, job->comm, data, &o, err))) {
         rc = train(&w, out, err);

@@ -91,7 +91,7 @@ static int train(const struct trial *t, bool validates, double *losses, double *
         rc = exec_step(x, &m, err);
         losses[s] = m.loss;
         if (rc == 0 && validates && s % 3)
-            rc = exec_validate(x, 2, stops, &stop, &loss, err) < 0 ? -1 : 0;
+            rc = exec_validate(x, 0, 2, stops, &stop, &loss, err) < 0 ? -1 : 0;
         if (s == 2)
             *valid = loss;
     }

@@ -257,6 +257,93 @@ static void test_changed(void) {
     data_close(d);
 }
 
+/* Token k of example i is 8 i + k; the first ones of each, and the last if i is odd, are no targets. Every epoch has
+ * the examples as they are, in both splits, whoever reads them and how. */
+static void test_masked(void) {
+    enum { EXAMPLES = 20 };
+    const uint32_t mask = (uint32_t)1 << 31;
+    uint32_t tokens[8 * EXAMPLES + 1];
+    for (int j = 0; j <= 8 * EXAMPLES; j++)
+        tokens[j] = (uint32_t)j | (j % 8 < 3 || j % 16 == 15 ? mask : 0);
+    const char *source = write_file("e.m32", tokens, sizeof tokens);
+    struct data *d = open_with(base, source);
+    int bad = 0, valid = 0, seen[2 * EXAMPLES] = {0};
+    bad += data_size(d, DATA_TRAIN) != 18 || data_size(d, DATA_VALID) != 2;
+    bad += !data_ignores(d) || strcmp(data_info(d)->format, "masked tokens") != 0;
+    for (int i = 0; i < 38; i++) {
+        const bool train = i < 36;
+        const enum data_split split = train ? DATA_TRAIN : DATA_VALID;
+        int32_t x[8], y[8], part[4], packed[8];
+        data_tokens(d, split, train ? i : i - 36, 0, 8, x, y, NULL);
+        data_tokens(d, split, train ? i : i - 36, 4, 4, NULL, part, NULL);
+        data_packed(d, split, train ? i : i - 36, 0, 8, packed, NULL);
+        const int begin = x[0];
+        valid += !train && begin >= 8 * 18;
+        bad += begin % 8 != 0 || memcmp(part, y + 4, sizeof part) != 0 ||
+               memcmp(packed, x, sizeof x) != 0;
+        for (int k = 0; k < 8; k++)
+            bad += x[k] != begin + k ||
+                   y[k] != (tokens[begin + k + 1] & mask ? DATA_IGNORED : begin + k + 1);
+        if (train)
+            seen[(i / 18) * EXAMPLES + begin / 8]++;
+    }
+    for (int i = 0; i < 2 * EXAMPLES; i++)
+        bad += seen[i] != (i % EXAMPLES < 18);
+    ok(!bad && valid == 2, "masked tokens: examples stay whole, in both splits");
+    data_close(d);
+    refused(base, write_file("s.m32", tokens, sizeof tokens - 4), "160 masked tokens",
+            "examples of 8");
+    tokens[5] = mask | 50257;
+    refused(base, write_file("v.m32", tokens, sizeof tokens), "byte 20", "token id 50257");
+    char both[300];
+    snprintf(both, sizeof both, "%s,%s", path_of("n.bin"), source);
+    refused(base, both, "e.m32", "masked tokens are one file");
+}
+
+/* Of every round each source has its share; of every epoch of a source each window comes once; a sample is the same
+ * whoever asks. */
+static void test_mixture(void) {
+    int32_t few[61], many[161];
+    for (int i = 0; i < 161; i++) {
+        many[i] = 1000 + i;
+        if (i < 61)
+            few[i] = i;
+    }
+    struct data_spec spec = base;
+    spec.validation = 0;
+    char source[400];
+    snprintf(source, sizeof source, "%s@3+%s@2", write_file("few.u32", few, sizeof few - 4),
+             write_file("many.u32", many, sizeof many));
+    struct data *d = open_with(spec, source);
+    const int64_t sizes[] = {7, 20}; /* windows of 8 and the token that follows */
+    int bad = data_size(d, DATA_TRAIN) != 27, seen[2][20] = {{0}};
+    for (int round = 0; round < 70; round++) {
+        int of[2] = {0, 0};
+        for (int i = 0; i < 5; i++) {
+            int32_t x[8], y[8], again[8];
+            const int64_t sample = 5 * round + i,
+                          number = data_number(d, DATA_TRAIN, sample);
+            data_tokens(d, DATA_TRAIN, sample, 0, 8, x, y, NULL);
+            data_packed(d, DATA_TRAIN, sample, 0, 8, again, NULL);
+            const int k = x[0] >= 1000;
+            bad += memcmp(x, again, sizeof x) != 0 || y[7] != x[7] + 1 ||
+                   k != (number >= 7) || number >= 27;
+            of[k]++;
+            seen[k][number - 7 * k]++;
+        }
+        bad += of[0] != 3 || of[1] != 2;
+    }
+    for (int k = 0; k < 2; k++) /* 210 and 140 samples: 30 and 7 epochs */
+        for (int i = 0; i < sizes[k]; i++)
+            bad += seen[k][i] != (k ? 7 : 30);
+    ok(!bad, "a mixture: shares are exact in every round, each window once an epoch");
+    data_close(d);
+    snprintf(source, sizeof source, "%s@3+many.u32", path_of("few.u32"));
+    refused(spec, source, "many.u32", "expected SOURCE@WEIGHT");
+    refused(spec, "few.u32@0+many.u32@1", "few.u32@0", "weights from 1");
+    refused(spec, "missing.u32@1", "missing.u32", "No such file");
+}
+
 static void test_synthetic(void) {
     struct data *d = open_with(base, "synthetic"), *again = open_with(base, "synthetic");
     int bad = 0, pairs = 0;
@@ -394,6 +481,8 @@ int main(void) {
     test_slices("synthetic", DTYPE_i32);
     test_shards();
     test_wide();
+    test_masked();
+    test_mixture();
     test_synthetic();
     test_hash();
     test_changed();

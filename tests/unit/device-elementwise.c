@@ -228,6 +228,31 @@ static void test_sgd(void) {
     ok(worst < 1e-12, "sgd, three steps: %.0e", worst);
 }
 
+/* Each step's sign is of what came out in float: where it is that of noise, both may be right. */
+static void test_lion(void) {
+    const struct kernel_adamw how = {0.5f, 0.01f, 0.9f, 0.99f, 0, 0.1f, 0};
+    double worst = 0;
+    for (int s = 0; s < SIZES; s++) {
+        const int64_t n = sizes[s];
+        float *p = noise(n, 1, 1), *g = noise(n, 2, 2), *m = noise(n, 0, 3);
+        double *pw = doubles(n), *mw = doubles(n);
+        for (int64_t i = 0; i < n; i++)
+            pw[i] = p[i];
+        g[0] = 0; /* as of an id that no token has: no step but the decay */
+        for (int t = 1; t <= 3; t++) {
+            kernel_lion(&how, n, p, g, m);
+            for (int64_t i = 0; i < n; i++) {
+                const double d = 0.5 * g[i], c = 0.9 * mw[i] + 0.1 * d;
+                pw[i] -= 0.01 * ((c > 0 ? 1 : c < 0 ? -1 : 0) + 0.1 * pw[i]);
+                mw[i] = 0.99 * mw[i] + 0.01 * d;
+            }
+        }
+        worst = fmax(worst, fmax(nmse(n, p, pw), nmse(n, m, mw)));
+        free(p), free(g), free(m), free(pw), free(mw);
+    }
+    ok(worst < 1e-12, "lion, three steps: %.0e", worst);
+}
+
 static void test_sum_squares(void) {
     double worst = 0, by_threads[2];
     for (int s = 0; s < SIZES; s++) {
@@ -304,6 +329,7 @@ int main(void) {
     with_threads(test_param);
     with_threads(test_adamw);
     with_threads(test_sgd);
+    with_threads(test_lion);
     with_threads(test_sum_squares);
     with_threads(test_copy);
     return done_testing();

@@ -2,6 +2,7 @@
 #ifndef WEFT_RUN_H
 #define WEFT_RUN_H
 
+#include "common/json.h"
 #include "common/opt.h"
 #include "cost/profile.h"
 #include "cuda/cuda.h"
@@ -16,6 +17,8 @@ struct run_options {
     struct checkpoint_settings set;
     int64_t valid_every, valid_batches;
     const char *save, *resume, *init;
+    bool keep_best;          /* in save/best; by the loss of validations */
+    const char *tensorboard; /* NULL, or a folder for events */
     const char
         *memory; /* NULL, or a folder in the host's memory for checkpoints between those; */
     const char *memory_here; /* the same, with the number of this host in it */
@@ -24,7 +27,8 @@ struct run_options {
     double failure_every_s;  /* mean time between failures, for that */
     const char *save_text, *memory_text; /* --save-every and --memory-every as given */
     bool auto_resume, other_data;
-    bool eval; /* nothing is trained: the loss over the validation data alone */
+    bool eval; /* nothing is trained: the loss over the validation data alone, */
+    bool each; /* and of each batch of it */
     int64_t save_every, keep;
     const char *non_finite; /* "skip" or "stop" */
     int64_t bad_samples;    /* that may be missing in the whole run */
@@ -107,6 +111,12 @@ int run_check_data(const struct run_options *o, const struct checkpoint *ck,
 
 /* ---- run_inputs.c -------------------------------------------------------------------------- */
 
+/* The checkpoint with the smallest validation loss. */
+struct run_best {
+    char *dir;   /* DIR/best, or NULL */
+    double loss; /* its; INFINITY where there is none yet */
+};
+
 /* What a training needs besides the plan. */
 struct run_inputs {
     struct checkpoint *ck;    /* to go on from, or NULL */
@@ -117,7 +127,9 @@ struct run_inputs {
     struct data *data;
     struct checkpoint_info about; /* what the executor does not know of a checkpoint */
     int64_t valid_batches; /* of a validation: that there are, at most those wanted */
-    int lock[RUN_FOLDERS]; /* on the folders of --save and --memory; -1 = none here */
+    struct run_best best;
+    struct run_events *events; /* of rank 0, or NULL */
+    int lock[RUN_FOLDERS];     /* on the folders of --save and --memory; -1 = none here */
 };
 
 /* Of this rank: those wanted, or a fair share of its node's cores. */
@@ -127,6 +139,24 @@ int run_threads(struct comm *comm, int64_t wanted);
 int run_open_inputs(struct run_inputs *in, struct comm *comm, const struct program *g,
                     struct run_options *o, struct err *err);
 void run_close_inputs(struct run_inputs *in);
+
+/* ---- run_best.c ---------------------------------------------------------------------------- */
+
+/* What this run has in DIR/best, DIR being locked; called by all ranks. free() its dir, also after a failure.
+ * Returns 0 or -1. */
+int run_open_best(struct run_best *b, struct comm *comm, const char *dir, uint64_t run,
+                  bool resumes, struct err *err);
+
+/* ---- run_events.c --------------------------------------------------------------------------- */
+
+struct run_events;
+
+/* A new file of events for TensorBoard in this folder, which is made if it is missing; the run goes on from
+ * `step`. NULL on failure. */
+struct run_events *run_events_open(const char *dir, int64_t step, struct err *err);
+void run_events_close(struct run_events *e); /* NULL is fine */
+/* Every number of a line of metrics as a scalar of its name, at the line's step. Returns 0 or -1. */
+int run_events_add(struct run_events *e, const json_t *line, struct err *err);
 
 /* ---- run_samples.c ------------------------------------------------------------------------- */
 
@@ -196,6 +226,9 @@ void run_say_what(const struct plan *p, const struct data *data, bool gpus);
 double run_share_of_peak(const struct plan *p, double seconds);
 /* Epochs of the training data that so many samples are. */
 double run_epochs(const struct data *data, int64_t samples);
+/* On stderr: time by instruction over all ranks, and the share outside matrix products, which convolutions are;
+ * called by all ranks. */
+int run_print_timing(struct comm *comm, const struct exec *x, struct err *err);
 
 /* ---- run_train.c --------------------------------------------------------------------------- */
 

@@ -89,13 +89,16 @@ static int check_validation(const struct run_options *o, struct run_inputs *in,
 }
 
 /* What is written at the end must be writable at the beginning. */
-static int check_outputs(const struct run_options *o, const struct checkpoint_info *ck,
-                         int lock[RUN_FOLDERS], struct err *err) {
+static int open_outputs(struct run_inputs *in, const struct run_options *o,
+                        const struct checkpoint_info *ck, struct err *err) {
     const char *dir[RUN_FOLDERS] = {[RUN_DISK] = o->save, [RUN_MEMORY] = o->memory_here};
     for (int f = 0; f < RUN_FOLDERS; f++)
-        if (dir[f] && (lock[f] = checkpoint_prepare(dir[f], ck ? ck->run : 0,
-                                                    ck ? ck->step : 0, err)) < 0)
+        if (dir[f] && (in->lock[f] = checkpoint_prepare(dir[f], ck ? ck->run : 0,
+                                                        ck ? ck->step : 0, err)) < 0)
             return -1;
+    if (o->tensorboard &&
+        !(in->events = run_events_open(o->tensorboard, ck ? ck->step : 0, err)))
+        return -1;
     return o->trace ? file_out_check(o->trace, err) : 0;
 }
 
@@ -180,10 +183,12 @@ int run_open_inputs(struct run_inputs *in, struct comm *comm, const struct progr
     int rc = ck && !o->eval ? run_check_data(o, in->ck, in->data, speaks, err) : 0;
     if (rc == 0)
         rc = check_validation(o, in, p->batch, speaks, err);
-    if (rc == 0 && speaks)
-        rc = check_outputs(o, ck, in->lock, err);
     in->about = about_run(o, in->data, in->facts, ck);
-    if (exec_agree(comm, rc, err) < 0)
+    if (rc == 0 && speaks)
+        rc = open_outputs(in, o, ck, err);
+    if (exec_agree(comm, rc, err) < 0 ||
+        (o->keep_best &&
+         run_open_best(&in->best, comm, o->save, in->about.run, ck, err) < 0))
         return -1;
     return exec_agree(comm, check_memory(comm, g, o, err), err);
 }
@@ -195,5 +200,7 @@ void run_close_inputs(struct run_inputs *in) {
     weights_destroy(in->weights);
     for (int f = 0; f < RUN_FOLDERS; f++)
         checkpoint_unlock(in->lock[f]);
+    run_events_close(in->events);
+    free(in->best.dir);
     free(in->facts);
 }

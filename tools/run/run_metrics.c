@@ -53,3 +53,26 @@ double run_epochs(const struct data *data, int64_t samples) {
     const int64_t size = data_size(data, DATA_TRAIN);
     return size > 0 ? (double)samples / (double)size : 0;
 }
+
+int run_print_timing(struct comm *comm, const struct exec *x, struct err *err) {
+    double s[OPCODE_COUNT], total = 0;
+    memcpy(s, exec_seconds(x), sizeof s);
+    const double share = exec_seconds_share(x); /* a GPU's, of some steps */
+    for (int i = 0; i < OPCODE_COUNT; i++)
+        s[i] = share > 0 ? s[i] / share : 0;
+    if (comm_sum_double(comm_world(comm), s, OPCODE_COUNT, err) < 0)
+        return -1;
+    for (int i = 0; i < OPCODE_COUNT; i++)
+        total += s[i];
+    if (comm_rank(comm) != 0)
+        return 0;
+    double products = s[I_linear] + s[I_linear_dx] + s[I_linear_dw] + s[I_matmul] +
+                      s[I_matmul_dw] + s[I_conv2d] + s[I_conv2d_dx] + s[I_conv2d_dw];
+    for (int i = 0; i < OPCODE_COUNT; i++)
+        if (s[i] > 0.0005 * total)
+            fprintf(stderr, "%-22s %8.3f s %5.1f %%\n", opcode_name((enum opcode)i), s[i],
+                    100 * s[i] / total);
+    fprintf(stderr, "%-22s %8.3f s %5.1f %%\n", "outside products", total - products,
+            100 * (total - products) / total);
+    return 0;
+}

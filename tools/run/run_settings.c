@@ -12,8 +12,7 @@
 /* A model without parameters has no state of any optimizer. */
 static int check_optimizer(const struct checkpoint *ck, enum optimizer optimizer,
                            struct err *err) {
-    enum checkpoint_kind state =
-        optimizer == OPTIMIZER_sgd ? CHECKPOINT_MOMENTUM : CHECKPOINT_ADAM_M;
+    enum checkpoint_kind state = exec_state_kind(optimizer, STATE_FIRST);
     if (!checkpoint_has(ck, CHECKPOINT_PARAM) || checkpoint_has(ck, state))
         return 0;
     err_input(err, "%s: trained with another optimizer than the plan's, %s",
@@ -105,10 +104,12 @@ static void settle_as(struct checkpoint_settings *s, const struct checkpoint_set
 /* Some usual values follow from others that are given. */
 static struct checkpoint_settings usual(const struct checkpoint_settings *s,
                                         enum optimizer optimizer) {
+    static const double lr[] = {
+        [OPTIMIZER_adamw] = 6e-4, [OPTIMIZER_sgd] = 0.05, [OPTIMIZER_lion] = 1e-4};
     struct checkpoint_settings u = {.clip = 1,
                                     .weight_decay = 0.1,
                                     .beta1 = 0.9,
-                                    .beta2 = 0.95,
+                                    .beta2 = optimizer == OPTIMIZER_lion ? 0.99 : 0.95,
                                     .eps = 1e-8,
                                     .momentum = 0.9,
                                     .validation = DATA_VALIDATION};
@@ -117,7 +118,7 @@ static struct checkpoint_settings usual(const struct checkpoint_settings *s,
     u.decay_steps = u.steps;
     const int64_t end = s->decay_steps < 0 ? u.steps : s->decay_steps;
     u.decay_from = end - end / 5;
-    u.lr = !isnan(s->lr) ? s->lr : optimizer == OPTIMIZER_sgd ? 0.05 : 6e-4;
+    u.lr = !isnan(s->lr) ? s->lr : lr[optimizer];
     u.min_lr = u.lr / 10;
     return u;
 }

@@ -105,6 +105,8 @@ static void print_line(struct loop *l, json_t *line) {
         json_write_line(line, f);
         fclose(f);
     }
+    if (l->in.events && !l->output.status)
+        run_events_add(l->in.events, line, &l->output);
     json_decref(line);
     for (size_t at = 0; at < n && still_read();) {
         ssize_t wrote = write(STDOUT_FILENO, text + at, n - at);
@@ -215,18 +217,18 @@ static int between_batches(void *ctx, struct err *err) {
     return any_interrupted(ctx, &stop, err) < 0 ? -1 : stop;
 }
 
-/* Sets *stop where a signal came in the midst of it: there is no loss then. */
-static int validate(struct loop *l, bool *stop, struct err *err) {
-    double loss;
-    beat_enter(l->o->beat, BEAT_VALIDATE);
-    int rc = exec_validate(l->x, l->in.valid_batches, between_batches, l, &loss, err);
-    *stop |= rc > 0;
-    if (rc == 0)
-        l->valid_loss = loss;
-    if (rc == 0 && l->speaks)
-        print_line(l, json_pack("{s:I, s:o}", "step", (json_int_t)exec_steps(l->x),
-                                "valid_loss", real_or_null(loss)));
-    return rc < 0 ? -1 : 0;
+/* Each batch by itself. */
+static int evaluate_each(struct loop *l, struct err *err) {
+    double loss = 0;
+    int rc = 0;
+    for (int64_t b = 0; b < l->in.valid_batches && rc == 0 && !l->output.status; b++) {
+        rc = exec_validate(l->x, b, 1, between_batches, l, &loss, err);
+        if (rc == 0 && l->speaks)
+            print_line(l, json_pack("{s:I, s:o, s:I}", "batch", (json_int_t)b, "valid_loss",
+                                    real_or_null(loss), "targets",
+                                    (json_int_t)exec_targets(l->x)));
+    }
+    return rc;
 }
 
 /* The loss of what was loaded, over the validation data, and nothing else. */
@@ -234,7 +236,9 @@ static int evaluate(struct loop *l, struct err *err) {
     const struct data_info *data = data_info(l->in.data);
     const int64_t batches = l->in.valid_batches;
     double loss;
-    int rc = exec_validate(l->x, batches, between_batches, l, &loss, err);
+    int rc = l->o->each ? evaluate_each(l, err) : 0;
+    if (rc == 0)
+        rc = exec_validate(l->x, 0, batches, between_batches, l, &loss, err);
     if (rc > 0)
         return err_system(err, "stopped by a signal, before all was evaluated");
     if (rc < 0 || !l->speaks)
@@ -321,16 +325,19 @@ static int account(struct loop *l, const struct exec_metrics *m, struct err *err
 
 /* Behind a skipped step nothing new is worth the place of an older checkpoint. */
 static int save(struct loop *l, const char *dir, struct err *err) {
-    const bool memory = dir == l->o->memory_here;
+    const bool memory = dir == l->o->memory_here, best = dir == l->in.best.dir;
+    struct checkpoint_info about = l->in.about;
+    about.valid_loss = best ? l->valid_loss : 0;
     const struct exec_folder to = {.dir = dir,
-                                   .keep = l->skips ? 0
-                                           : memory ? MEMORY_KEPT
-                                                    : l->o->keep,
+                                   .keep = best       ? CHECKPOINT_ALONE
+                                           : l->skips ? 0
+                                           : memory   ? MEMORY_KEPT
+                                                      : l->o->keep,
                                    .apart = memory && l->o->apart,
                                    .first = l->o->first_here};
     double start = now_s();
     beat_enter(l->o->beat, BEAT_SAVE);
-    int rc = exec_save(l->x, &to, &l->in.about, err);
+    int rc = exec_save(l->x, &to, &about, err);
     if (rc == 0)
         note_cost(l, dir, now_s() - start);
     if (rc == 0 && l->speaks)
@@ -387,6 +394,33 @@ static int save_or_warn(struct loop *l, const char *dir, int64_t *saved, struct 
         note("weft-run: step %lld: not saved: %s; training goes on",
              (long long)exec_steps(l->x), why.msg);
     return 0;
+}
+
+/* What was best goes only when what is better is whole. */
+static int save_if_best(struct loop *l, struct err *err) {
+    struct run_best *best = &l->in.best;
+    int64_t saved = -1;
+    if (!best->dir || !(l->valid_loss < best->loss))
+        return 0;
+    if (save_or_warn(l, best->dir, &saved, err) < 0)
+        return -1;
+    if (saved >= 0)
+        best->loss = l->valid_loss;
+    return 0;
+}
+
+/* Sets *stop where a signal came in the midst of it: there is no loss then. */
+static int validate(struct loop *l, bool *stop, struct err *err) {
+    double loss;
+    beat_enter(l->o->beat, BEAT_VALIDATE);
+    int rc = exec_validate(l->x, 0, l->in.valid_batches, between_batches, l, &loss, err);
+    *stop |= rc > 0;
+    if (rc == 0)
+        l->valid_loss = loss;
+    if (rc == 0 && l->speaks)
+        print_line(l, json_pack("{s:I, s:o}", "step", (json_int_t)exec_steps(l->x),
+                                "valid_loss", real_or_null(loss)));
+    return rc < 0 ? -1 : rc > 0 ? 0 : save_if_best(l, err);
 }
 
 static int save_if_due(struct loop *l, int64_t *saved, struct err *err) {
@@ -502,30 +536,6 @@ static int steps(struct loop *l, struct err *err) {
     return last_words(l, saved == exec_steps(x), err);
 }
 
-/* Time by instruction over all ranks, and the share outside matrix products, which convolutions are. */
-static int print_timing(struct loop *l, struct err *err) {
-    double s[OPCODE_COUNT], total = 0;
-    memcpy(s, exec_seconds(l->x), sizeof s);
-    const double share = exec_seconds_share(l->x); /* a GPU's, of some steps */
-    for (int i = 0; i < OPCODE_COUNT; i++)
-        s[i] = share > 0 ? s[i] / share : 0;
-    if (comm_sum_double(comm_world(l->comm), s, OPCODE_COUNT, err) < 0)
-        return -1;
-    for (int i = 0; i < OPCODE_COUNT; i++)
-        total += s[i];
-    if (!l->speaks)
-        return 0;
-    double products = s[I_linear] + s[I_linear_dx] + s[I_linear_dw] + s[I_matmul] +
-                      s[I_matmul_dw] + s[I_conv2d] + s[I_conv2d_dx] + s[I_conv2d_dw];
-    for (int i = 0; i < OPCODE_COUNT; i++)
-        if (s[i] > 0.0005 * total)
-            fprintf(stderr, "%-22s %8.3f s %5.1f %%\n", opcode_name((enum opcode)i), s[i],
-                    100 * s[i] / total);
-    fprintf(stderr, "%-22s %8.3f s %5.1f %%\n", "outside products", total - products,
-            100 * (total - products) / total);
-    return 0;
-}
-
 /* At -v: how long on rank 0 what came before the first step has taken; the next begins. */
 static void took(const struct loop *l, const char *what, double *start) {
     double now = now_s();
@@ -589,7 +599,7 @@ static int train(struct loop *l, struct err *err) {
         return evaluate(l, err) < 0 ? -1 : exec_drain(x, err);
     if (steps(l, err) < 0 || exec_drain(x, err) < 0)
         return -1;
-    return l->o->timing ? print_timing(l, err) : 0;
+    return l->o->timing ? run_print_timing(l->comm, x, err) : 0;
 }
 
 static int run(struct loop *l, const struct program *g, struct err *err) {

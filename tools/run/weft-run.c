@@ -45,7 +45,8 @@ static const struct opt options[] = {
      &o.set.validation},
     {'n', "steps", OPT_INT, "N", "optimizer steps in total (100)", &o.set.steps},
     {0, "seed", OPT_SEED, "N", "seed of weights, dropout and data order (1)", &o.seed},
-    {0, "lr", OPT_REAL, "RATE", "peak learning rate (6e-4; sgd: 0.05)", &o.set.lr},
+    {0, "lr", OPT_REAL, "RATE", "peak learning rate (6e-4; sgd: 0.05; lion: 1e-4)",
+     &o.set.lr},
     {0, "min-lr", OPT_REAL, "RATE", "learning rate at the end (a tenth of --lr)",
      &o.set.min_lr},
     {0, "warmup", OPT_INT, "N", "steps of linear warm-up (a tenth of --steps)",
@@ -59,14 +60,15 @@ static const struct opt options[] = {
     {0, "clip", OPT_REAL, "NORM", "largest gradient norm, 0 = any (1)", &o.set.clip},
     {0, "weight-decay", OPT_REAL, "X", "weight decay of matrices (0.1)",
      &o.set.weight_decay},
-    {0, "beta1", OPT_REAL, "X", "of adamw (0.9)", &o.set.beta1},
-    {0, "beta2", OPT_REAL, "X", "of adamw (0.95)", &o.set.beta2},
+    {0, "beta1", OPT_REAL, "X", "of adamw and lion (0.9)", &o.set.beta1},
+    {0, "beta2", OPT_REAL, "X", "of adamw and lion (0.95; lion: 0.99)", &o.set.beta2},
     {0, "eps", OPT_REAL, "X", "of adamw (1e-8)", &o.set.eps},
     {0, "momentum", OPT_REAL, "X", "of sgd (0.9)", &o.set.momentum},
     {0, "valid-every", OPT_INT, "N", "validate every N steps (0 = never)", &o.valid_every},
     {0, "valid-batches", OPT_INT, "N", "batches of one validation (8)", &o.valid_batches},
     {0, "eval", OPT_FLAG, NULL,
      "train nothing: the loss of --resume or --init over the validation data", &o.eval},
+    {0, "each", OPT_FLAG, NULL, "with --eval: a line for each batch, too", &o.each},
     {0, "save", OPT_STR, "DIR", "write checkpoints here; the last at the end", &o.save},
     {0, "save-every", OPT_STR, "N", "a checkpoint every N steps, or auto (0 = at the end)",
      &o.save_text},
@@ -77,6 +79,9 @@ static const struct opt options[] = {
     {0, "memory-every", OPT_STR, "N", "one of those every N steps, or auto (1)",
      &o.memory_text},
     {0, "keep", OPT_INT, "N", "checkpoints kept, 0 = all (2)", &o.keep},
+    {0, "keep-best", OPT_FLAG, NULL,
+     "keep the checkpoint of the smallest validation loss, in DIR/best", &o.keep_best},
+    {0, "tensorboard", OPT_STR, "DIR", "write the metrics as events here", &o.tensorboard},
     {0, "resume", OPT_STR, "DIR",
      "continue from the newest checkpoint in DIR, or DIR/step-N", &o.resume},
     {0, "init", OPT_STR, "FILE", "begin with these weights: .safetensors, or their folder",
@@ -269,6 +274,8 @@ static int check_eval(struct err *err) {
     if (o.eval && !o.resume && !o.init)
         return err_usage(err,
                          "--eval: expected --resume DIR or --init FILE, to be evaluated");
+    if (o.each && !o.eval)
+        return err_usage(err, "--each: expected --eval");
     if (o.eval && (o.save || o.auto_resume))
         return err_usage(err, "--eval and --save exclude each other");
     return 0;
@@ -306,6 +313,8 @@ static int check_options(struct err *err) {
         o.memory_here = beat_expand(o.memory, &o.first_here);
         o.apart = strstr(o.memory, "%h") != NULL;
     }
+    if (o.keep_best && (!o.save || o.valid_every < 1))
+        return err_usage(err, "--keep-best: expected --save DIR, and --valid-every N");
     if (o.auto_resume && !o.save)
         return err_usage(err, "--auto-resume: expected --save DIR to resume from");
     if (o.memory && (!o.save || !strcmp(o.memory, o.save)))

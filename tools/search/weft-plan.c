@@ -41,7 +41,7 @@ static const struct opt options[] = {
     {0, "offload", OPT_STR, "LIST",
      "kept by the host: optimizer, parameters, activations (none)", &o.words.offload},
     {0, "schedule", OPT_STR, "NAME", SCHEDULE_HELP("1f1b"), &o.words.schedule},
-    {0, "optimizer", OPT_STR, "NAME", "adamw or sgd (adamw)", &o.words.optimizer},
+    {0, "optimizer", OPT_STR, "NAME", OPTIMIZER_NAMES " (adamw)", &o.words.optimizer},
     {0, "dtype", OPT_STR, "NAME", PLAN_DTYPES " (fp32)", &o.words.dtype},
     {0, "reduce", OPT_STR, "NAME", "gradients are summed in: " PLAN_DTYPES " (fp32)",
      &o.words.reduce},
@@ -174,7 +174,7 @@ static int check_words(const struct plan_words *w, struct err *err) {
         return err_usage(err, "--aggregate: expected " AGGREGATE_NAMES ", got \"%s\"",
                          w->aggregate);
     if (w->optimizer && optimizer_find(w->optimizer) < 0)
-        return err_usage(err, "--optimizer: expected adamw or sgd, got \"%s\"",
+        return err_usage(err, "--optimizer: expected " OPTIMIZER_NAMES ", got \"%s\"",
                          w->optimizer);
     return check_degrees(w, err);
 }

@@ -60,7 +60,7 @@ static const struct opt options[] = {
     {'b', "global-batch", OPT_INT, "N", "samples per step", &o.batch},
     {0, "micro-batch", OPT_STR, "LIST", "micro-batches to consider (powers of two)",
      &o.micro},
-    {0, "optimizer", OPT_STR, "NAME", "adamw or sgd (adamw)", &o.optimizer},
+    {0, "optimizer", OPT_STR, "NAME", OPTIMIZER_NAMES " (adamw)", &o.optimizer},
     {0, "dtype", OPT_STR, "NAME", PLAN_DTYPES " (fp32)", &o.dtype},
     {0, "schedule", OPT_STR, "LIST", SCHEDULE_HELP("all"), &o.schedule},
     {'a', "algorithm", OPT_STR, "NAME", ALGORITHM_HELP, &o.algorithm},
@@ -254,7 +254,7 @@ static int set_names(struct search_problem *p, struct err *err) {
         return err_usage(err, "--algorithm: expected one of %s, got \"%s\"",
                          ALGORITHM_NAMES, o.algorithm);
     if (optimizer < 0)
-        return err_usage(err, "--optimizer: expected adamw or sgd, got \"%s\"",
+        return err_usage(err, "--optimizer: expected " OPTIMIZER_NAMES ", got \"%s\"",
                          o.optimizer);
     if (dtype < 0)
         return err_usage(err, "--dtype: expected " PLAN_DTYPES ", got \"%s\"", o.dtype);

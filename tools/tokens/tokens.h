@@ -7,6 +7,7 @@
 struct tokens_options {
     const char *output, *begin, *end; /* NULL: not given */
     bool ids, decode;
+    int64_t examples; /* positions of a sequence; 0: the files are no examples */
 };
 
 /* ---- tokens_encode.c ------------------------------------------------------------------------ */
@@ -14,6 +15,18 @@ struct tokens_options {
 /* Encodes each file as a document: to standard output, a line each, or to o->output. Returns 0 or -1. */
 int tokens_encode(struct tokenizer *t, const struct tokens_options *o, char *const *files,
                   int n, struct err *err);
+
+/* How messages name a file. */
+const char *tokens_name(const char *path);
+/* The id of an added token that an option names, or -1 for NULL. Returns 0 or -1. */
+int tokens_find(const struct tokenizer *t, const char *option, const char *content,
+                int64_t *id, struct err *err);
+
+/* ---- tokens_examples.c ---------------------------------------------------------------------- */
+
+/* Lines of {"prompt": TEXT, "answer": TEXT} as masked tokens, in o->output. Returns 0 or -1. */
+int tokens_examples(struct tokenizer *t, const struct tokens_options *o, char *const *files,
+                    int n, struct err *err);
 
 /* ---- tokens_decode.c ------------------------------------------------------------------------ */
 

@@ -17,12 +17,12 @@ struct encoding {
     int64_t bytes;
 };
 
-static const char *name_of(const char *path) {
+const char *tokens_name(const char *path) {
     return strcmp(path, "-") ? path : "standard input";
 }
 
-static int find_token(const struct tokenizer *t, const char *option, const char *content,
-                      int64_t *id, struct err *err) {
+int tokens_find(const struct tokenizer *t, const char *option, const char *content,
+                int64_t *id, struct err *err) {
     *id = content ? tokenizer_added(t, content) : -1;
     if (content && *id < 0)
         return err_input(err, "%s: \"%.80s\" is none of the tokenizer's added tokens",
@@ -41,7 +41,7 @@ static int add_document(struct encoding *e, const char *path, struct err *err) {
     int rc = tokenizer_encode(e->t, text, (int64_t)size, &e->ids, err);
     free(text);
     if (rc < 0)
-        return err_prefix(err, "%s", name_of(path));
+        return err_prefix(err, "%s", tokens_name(path));
     if (e->end >= 0)
         arr_push(&e->ids, (int32_t)e->end);
     d.n = e->ids.n - d.first;
@@ -60,8 +60,8 @@ int tokens_encode(struct tokenizer *t, const struct tokens_options *o, char *con
                   int n, struct err *err) {
     struct encoding e = {.t = t};
     const double start = now_s();
-    int rc = find_token(t, "--begin", o->begin, &e.begin, err) < 0 ||
-                     find_token(t, "--end", o->end, &e.end, err) < 0
+    int rc = tokens_find(t, "--begin", o->begin, &e.begin, err) < 0 ||
+                     tokens_find(t, "--end", o->end, &e.end, err) < 0
                  ? -1
                  : 0;
     for (int i = 0; rc == 0 && i < n; i++)

@@ -22,6 +22,9 @@ static const struct opt options[] = {
      &o.output},
     {0, "begin", OPT_STR, "TOKEN", "put this token before each document", &o.begin},
     {0, "end", OPT_STR, "TOKEN", "put this token behind each document", &o.end},
+    {0, "examples", OPT_INT, "SEQ",
+     "read lines of {\"prompt\", \"answer\"}, write FILE.m32 for sequences of SEQ",
+     &o.examples},
     {0, "decode", OPT_FLAG, NULL, "read ids, write their text", &o.decode},
     {0}};
 
@@ -34,6 +37,12 @@ static int check_options(int n, struct err *err) {
         return err_usage(err, "expected a tokenizer.json");
     if (o.decode && (o.ids || o.output || o.begin || o.end))
         return err_usage(err, "--decode excludes --ids, -o, --begin and --end");
+    const size_t length = o.output ? strlen(o.output) : 0;
+    if (o.examples &&
+        (o.decode || length < 5 || strcmp(o.output + length - 4, ".m32") != 0))
+        return err_usage(err, "--examples: expected -o FILE.m32, and no --decode");
+    if (o.examples && o.examples < 2)
+        return err_usage(err, "--examples: expected at least 2");
     if (o.ids && o.output)
         return err_usage(err, "--ids and -o exclude each other");
     return 0;
@@ -46,8 +55,9 @@ static int run(int n, char **argv, struct err *err) {
         return -1;
     char *const *files = n > 1 ? argv + 1 : stdin_alone;
     const int count = n > 1 ? n - 1 : 1;
-    int rc = o.decode ? tokens_decode(t, files, count, err)
-                      : tokens_encode(t, &o, files, count, err);
+    int rc = o.decode     ? tokens_decode(t, files, count, err)
+             : o.examples ? tokens_examples(t, &o, files, count, err)
+                          : tokens_encode(t, &o, files, count, err);
     tokenizer_destroy(t);
     return rc;
 }

@@ -118,6 +118,11 @@ static void descend(struct emit *e, int param, struct placement place, int value
         i->out.adamw.p = value;
         i->out.adamw.m = states[0];
         i->out.adamw.v = states[1];
+    } else if (e->plan->optimizer == OPTIMIZER_lion) {
+        struct instr *i = param_instr(e, I_lion, param, place);
+        i->in.lion.g = gradient;
+        i->out.lion.p = value;
+        i->out.lion.m = states[0];
     } else {
         struct instr *i = param_instr(e, I_sgd, param, place);
         i->in.sgd.g = gradient;

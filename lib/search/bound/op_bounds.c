@@ -168,7 +168,12 @@ static struct held held_of(const struct spot *at, int slot, const struct layout 
 static double descend_us(const struct spot *at, double elems) {
     struct graph *g = &at->f->ev->graph;
     struct stage_program sp = {.stage = 0, .mesh = &g->stages[0].mesh};
-    struct instr ins = instr_init(g->plan.optimizer == OPTIMIZER_adamw ? I_adamw : I_sgd);
+    static const enum opcode codes[] = {
+#define X(name, states) I_##name,
+        OPTIMIZERS(X)
+#undef X
+    };
+    struct instr ins = instr_init(codes[g->plan.optimizer]);
     bool missing = false;
     stage_mesh(at->devices, NULL, &g->stages[0].mesh);
     ins.dtype = DTYPE_f32;
