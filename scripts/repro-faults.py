@@ -142,8 +142,7 @@ def kill(run, what, victim):
         return True
     memory = run.memory()
     with open(f"{run.folder}/sessions.{victim}", encoding="ascii") as f:
-        for session in f.read().split():
-            subprocess.run(["pkill", "-KILL", "-s", session], check=False)
+        subprocess.run(["pkill", "-KILL", "-s", ",".join(f.read().split())], check=False)
     if memory:
         shutil.rmtree(f"{memory}/host-{host_names().index(victim)}", ignore_errors=True)
     return True
