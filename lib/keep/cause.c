@@ -52,7 +52,8 @@ static struct verdict judge_status(const struct ending *e) {
     default:
         if (says(e, "No space left on device") || says(e, "Disk quota exceeded"))
             c = CAUSE_DISK;
-        else if (strstr(e->message, "one rank needs"))
+        else if (strstr(e->message, "one rank needs") ||
+                 strstr(e->message, "out of memory: "))
             c = CAUSE_MEMORY;
     }
     struct verdict v = verdict(c);

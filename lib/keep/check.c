@@ -29,6 +29,14 @@ const char *check_state_name(enum check_state s) {
 }
 
 void check_add(struct check *c, const struct check_link *l) {
+    for (int64_t i = 0; i < c->links.n; i++) {
+        struct check_link *was = &c->links.p[i];
+        if (was->a != l->a || was->b != l->b || was->round != l->round)
+            continue;
+        if (l->bytes_per_s > was->bytes_per_s)
+            *was = *l;
+        return;
+    }
     arr_push(&c->links, *l);
 }
 
@@ -39,18 +47,20 @@ void check_release(struct check *c) {
 /* ---- links --------------------------------------------------------------------------------- */
 
 /* One that is slow beside the others is no better than one that fails. */
-static void judge_links(struct check *c) {
+static bool link_is_good(const struct check *c, const struct check_link *l) {
     double *others = mem_array((size_t)c->links.n + 1, sizeof *others);
-    for (int64_t i = 0; i < c->links.n; i++) {
-        struct check_link *l = &c->links.p[i];
-        int n = 0;
-        for (int64_t j = 0; j < c->links.n; j++)
-            if (j != i && c->links.p[j].bytes_per_s > 0)
-                others[n++] = c->links.p[j].bytes_per_s;
-        l->good = l->bytes_per_s > 0 &&
-                  (!n || l->bytes_per_s >= CHECK_SHARE * stats_median(others, n));
-    }
+    int n = 0;
+    for (int64_t j = 0; j < c->links.n; j++)
+        if (&c->links.p[j] != l && c->links.p[j].bytes_per_s > 0)
+            others[n++] = c->links.p[j].bytes_per_s;
+    const double usual = stats_median(others, n);
     free(others);
+    return l->bytes_per_s > 0 && l->bytes_per_s >= CHECK_SHARE * usual;
+}
+
+static void judge_links(struct check *c) {
+    for (int64_t i = 0; i < c->links.n; i++)
+        c->links.p[i].good = link_is_good(c, &c->links.p[i]);
 }
 
 static bool has_good_link(const struct check *c, int host) {
@@ -173,6 +183,16 @@ int check_pairs(struct check *c, int round, struct check_link *pairs) {
     return n;
 }
 
+int check_pairs_again(const struct check *c, int round, struct check_link *pairs) {
+    int n = 0;
+    for (int64_t i = 0; i < c->links.n; i++) {
+        const struct check_link *l = &c->links.p[i];
+        if (l->round == round && l->bytes_per_s > 0 && !link_is_good(c, l))
+            add_pair(pairs, &n, l->a, l->b, round);
+    }
+    return n;
+}
+
 /* ---- verdict ------------------------------------------------------------------------------- */
 
 static void blame(struct check_host *h, enum check_state state, const char *why) {
@@ -194,19 +214,43 @@ static double usual(const struct check *c, int host, enum check_speed s) {
     return median;
 }
 
+/* The first speed that is bad beside the others'; CHECK_SPEED_COUNT where none is. */
+static int slow_speed(const struct check *c, int host) {
+    int s = 0;
+    while (s < CHECK_SPEED_COUNT &&
+           c->hosts[host].speed[s] >= CHECK_SHARE * usual(c, host, (enum check_speed)s))
+        s++;
+    return s;
+}
+
+bool check_doubts_host(const struct check *c, int host) {
+    return !*c->hosts[host].failed && slow_speed(c, host) < CHECK_SPEED_COUNT;
+}
+
+void check_take(struct check_host *h, const struct check_host *measured) {
+    const bool differs = h->times && h->result != measured->result;
+    for (int s = 0; s < CHECK_SPEED_COUNT; s++)
+        if (measured->speed[s] > h->speed[s])
+            h->speed[s] = measured->speed[s];
+    h->result = measured->result;
+    h->times++;
+    if (*measured->failed)
+        memcpy(h->failed, measured->failed, sizeof h->failed);
+    else if (differs)
+        snprintf(h->failed, sizeof h->failed, "its products differ from time to time");
+}
+
 static void judge_speeds(struct check *c, int host) {
     struct check_host *h = &c->hosts[host];
+    const int s = slow_speed(c, host);
     char why[200];
     if (*h->failed)
         blame(h, CHECK_BAD, h->failed);
-    for (int s = 0; s < CHECK_SPEED_COUNT; s++) {
-        const double others = usual(c, host, (enum check_speed)s);
-        if (h->speed[s] >= CHECK_SHARE * others)
-            continue;
-        snprintf(why, sizeof why, "%s: %.2f times as fast as the others", names[s],
-                 h->speed[s] / others);
-        blame(h, CHECK_BAD, why);
-    }
+    if (s == CHECK_SPEED_COUNT)
+        return;
+    snprintf(why, sizeof why, "%s: %.2f times as fast as the others", names[s],
+             h->speed[s] / usual(c, host, (enum check_speed)s));
+    blame(h, CHECK_BAD, why);
 }
 
 /* Of three or more hosts the one whose numbers most others do not have. */

@@ -40,16 +40,13 @@ says() { # says PATTERN [TIMES]
     ok $? "says: $(grep "$1" said | tail -n 1)"
 }
 of_host() { # of_host SIGNAL HOST: to all processes of it
-    local s
-    while read -r s; do pkill "-$1" -s "$s"; done <"sessions.$2"
+    pkill "-$1" -s "$(paste -sd, "sessions.$2")"
 }
 agent_of() { # agent_of HOST: of one that is up
-    local s
-    while read -r s; do pgrep -s "$s" weft-keep; done <"sessions.$1" | tail -n 1
+    pgrep -n -s "$(paste -sd, "sessions.$1")" weft-keep
 }
-memory() { # memory NUMBER: of a host
-    find /dev/shm -maxdepth 2 -path "*/weft-keep-$(id -u)-*/host-$1" -newer three.json
-}
+shared() { grep -o '/dev/shm/weft-keep-[^/]*' "/proc/$pid/maps" | head -n 1; } # the folder of this run, not of another on this machine
+memory() { echo "$(shared)/host-$1"; } # memory NUMBER: of a host
 # Steps take milliseconds here, and none waits for a copy: so many may pass until one has arrived, on a busy machine.
 behind=20
 twice() { jq -s 'map(.step) | length - (unique | length)' lines; }

@@ -178,5 +178,21 @@ echo text >other/keep.db
 refuses 4 'other/keep.db:' 'no journal' -- "${run[@]}" --save other one.json
 is "$(find /dev/shm -maxdepth 1 -newer two.json -name 'weft-keep-*' -user "$(id -u)")" '' 'nothing stays in shared memory'
 
+# ---- a plan that is too large --------------------------------------------------------------------
+# Twice the memory of this machine, for activations; stopped before what fits has touched its own.
+memory=$(($(getconf _PHYS_PAGES) * $(getconf PAGESIZE)))
+jq -n --argjson batch $((2 ** $(jq -n "$memory / 5e7 | log2 | ceil"))) '{"format": "weft-plan/1", "model": "gpt:nano", batch: $batch,
+    "set": "layers=1,hidden=8,heads=1,seq=1024,vocab=50000", "stages": [{"mesh": "dp:2", "layout": {"dp": "batch"}}]}' >large.json
+"$bin/weft-keep" -- "$bin/weft-run" -q --threads 1 -n 1 --save large large.json >out 2>err &
+pid=$!
+tries=600
+while ! grep -q 'what fits' err && [ $((tries--)) -gt 0 ]; do sleep 0.05; done
+kill -TERM $pid
+wait $pid
+grep -q 'most of it .* for activations, .* what fits: micro-batches of [0-9]* in place of [0-9]*' err
+ok $? "a plan that is too large: $(grep 'what fits' err)"
+jq -es '(.[1].micro_batch | . * 2 <= $b) and .[1].batch == $b' --argjson b "$(jq .batch large.json)" large.json large/fits-2.json >/dev/null
+ok $? 'has a smaller one in its place, with the same batch'
+
 echo "1..$n"
 [ "$failed" -eq 0 ]

@@ -1,4 +1,5 @@
 /* Which hosts are found bad: by their speeds, and by links, whatever pairs bad ones stand in. */
+#include "common/rng.h"
 #include "keep/check.h"
 #include "keep/measure.h"
 #include "tap.h"
@@ -101,6 +102,84 @@ static void test_speeds(void) {
     ok(check_judge(&c) == 0 && hosts[0].state == CHECK_GOOD, "one alone is beside nobody");
 }
 
+/* ---- what is measured is noisy ----------------------------------------------------------------- */
+
+/* Of a speed that is 1 undisturbed: one in five measurements is anything down to a tenth. */
+static double noisy(struct rng *rng) {
+    return rng_real(rng) < 0.2 ? 0.1 + 0.9 * rng_real(rng) : 1;
+}
+
+static struct check_host measured(struct rng *rng, bool bad) {
+    struct check_host h = {.result = 7};
+    for (int s = 0; s < CHECK_SPEED_COUNT; s++)
+        h.speed[s] = noisy(rng) * (bad && s == CHECK_DISK ? 0.3 : 1);
+    return h;
+}
+
+/* As weft-keep does, with these hosts bad, alone or by their links. */
+static void judge_noisy(struct rng *rng, struct check *c, unsigned bad, unsigned bad_link) {
+    struct check_link pairs[2 * MOST + 1];
+    for (int t = 0; t < CHECK_TIMES; t++)
+        for (int i = 0; i < c->n; i++)
+            if (!t || check_doubts_host(c, i)) {
+                struct check_host m = measured(rng, bad >> i & 1);
+                check_take(&c->hosts[i], &m);
+            }
+    for (int round = 1; round <= CHECK_ROUNDS; round++) {
+        int n = check_pairs(c, round, pairs);
+        for (int t = 0; t < CHECK_TIMES && n; t++) {
+            for (int i = 0; i < n; i++) {
+                const bool slow = bad_link >> pairs[i].a & 1 || bad_link >> pairs[i].b & 1;
+                pairs[i].bytes_per_s = noisy(rng) * (slow ? 0.2 : 1);
+                check_add(c, &pairs[i]);
+            }
+            n = check_pairs_again(c, round, pairs);
+        }
+    }
+    check_judge(c);
+}
+
+static void test_noise(void) {
+    enum { TRIALS = 2000 };
+    for (int n = 3; n <= MOST; n += 3) {
+        struct rng rng = {1, 0};
+        int blamed = 0, missed = 0, bad = 0, once = 0;
+        for (int trial = 0; trial < TRIALS; trial++) {
+            struct check_host hosts[MOST] = {0}, single[MOST] = {0};
+            struct check c = {.n = n, .hosts = hosts}, s = {.n = n, .hosts = single};
+            const int victim = trial % 3 ? trial % n : -1;
+            const unsigned set = victim < 0 ? 0 : 1u << victim;
+            judge_noisy(&rng, &c, trial % 3 == 1 ? set : 0, trial % 3 == 2 ? set : 0);
+            for (int i = 0; i < n; i++) {
+                blamed += i != victim && hosts[i].state != CHECK_GOOD;
+                missed += i == victim && hosts[i].state == CHECK_GOOD;
+                single[i] = measured(&rng, false);
+            }
+            bad += victim >= 0;
+            for (int i = 0; i < n; i++)
+                once += check_doubts_host(&s, i);
+            check_release(&c);
+        }
+        ok(blamed <= 0.002 * n * TRIALS && missed <= 0.06 * bad && once > 0.1 * n * TRIALS,
+           "%d hosts, where one measurement of five is anything: %d good ones of %d are blamed "
+           "(%d by single measurements), %d bad ones of %d missed",
+           n, blamed, n * TRIALS, once, missed, bad);
+    }
+}
+
+static void test_again(void) {
+    struct check_host h = {0}, m = {.result = 7, .speed = {5, 5, 5}};
+    check_take(&h, &m);
+    m.speed[1] = 9;
+    m.speed[2] = 1;
+    check_take(&h, &m);
+    ok(h.times == 2 && h.speed[1] == 9 && h.speed[2] == 5 && !*h.failed,
+       "the best of what was measured counts");
+    m.result = 8;
+    check_take(&h, &m);
+    ok(*h.failed, "but not of its results: %s", h.failed);
+}
+
 static void test_measure(void) {
     struct check_host a = {0}, b = {0}, none = {0};
     measure_host("/tmp", &a);
@@ -116,6 +195,8 @@ static void test_measure(void) {
 int main(void) {
     test_links();
     test_speeds();
+    test_again();
+    test_noise();
     test_measure();
     return done_testing();
 }

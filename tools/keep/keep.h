@@ -3,6 +3,7 @@
 #define WEFT_KEEP_H
 
 #include "common/err.h"
+#include "common/json.h"
 #include "common/mem.h"
 #include "keep/beat.h"
 #include "keep/cause.h"
@@ -60,6 +61,7 @@ struct plan_file {
     int64_t
         made_for; /* ranks that there was room for when weft-search made it; 0 = it was given */
     uint64_t speeds; /* of the hosts that it was made for (keep_speeds); 0: all alike */
+    bool too_large;  /* for the memory */
 };
 
 struct keep {
@@ -79,7 +81,8 @@ struct keep {
         mirrored; /* the step that is on its way to peers; the last that got there */
     int64_t
         gathered; /* the step that all hosts have whole, since the attempt began with it; 0 = none */
-    char token[36];       /* of agents for each other */
+    char token[36];    /* of agents for each other */
+    double rank_bytes; /* that there are for one, where a plan was too large; 0 = unknown */
     uint64_t no_plan_for; /* speeds for which none was found */
     pid_t asker;          /* asks a host that is out; 0 = none does */
     int64_t asked;        /* which */
@@ -146,8 +149,16 @@ int keep_make_plan(struct keep *k, int64_t ranks, const char *from, struct err *
 /* A hash of the measured speeds of the hosts that so many ranks stand on, in twentieths of the fastest; 0 where they are
  * alike, or not known. */
 uint64_t keep_speeds(const struct keep *k, int64_t ranks);
+/* What weft-predict says of a plan on these hosts; NULL where it says nothing. The caller's. */
+json_t *keep_prediction(const struct keep *k, const struct plan_file *p);
 /* How long weft-predict says that a step of a plan takes on these hosts, in us; 0 where it does not. */
 double keep_predict(const struct keep *k, const struct plan_file *p);
+
+/* ---- keep_fit.c ---------------------------------------------------------------------------- */
+
+/* Behind an attempt that died for want of memory, as the verdict says: finds a smaller plan for as many ranks, has it taken
+ * from now on in place of this one, and says what takes the memory and what is changed. 0, or -1 where there is none. */
+int keep_fit(struct keep *k, const struct plan_file *plan, const struct verdict *v);
 
 /* ---- keep_start.c -------------------------------------------------------------------------- */
 
@@ -220,6 +231,8 @@ int64_t mirror_on_disk(const struct keep *k);
 /* Processes that the kernel has killed for memory in this one's group (cgroups of both versions); 0 where it
  * does not say. */
 int64_t keep_oom_kills(void);
+/* Bytes that processes of this one's group may have together: the machine's, or the group's limit. */
+double keep_memory_limit(void);
 
 /* ---- keep_signals.c ------------------------------------------------------------------------ */
 

@@ -80,6 +80,8 @@ void agent_order(struct keep *k, struct host *h, enum order_kind kind, const cha
     h->agent->pending[kind]++;
     k->orders.pending[kind]++;
     agent_tell(h, "%d %s", (int)kind, text);
+    if (h->agent->state == AGENT_GONE)
+        end_order(k, h->agent, kind, h, "its agent is gone");
 }
 
 /* Times of another host's clock become this one's. */

@@ -32,28 +32,46 @@ static void find_hosts(struct round *r) {
 
 /* "RESULT SPEEDS WHY" */
 static void read_speeds(struct check_host *h, const char *answer, const char *failure) {
+    struct check_host m = {0};
     int at = 0;
-    if (sscanf(answer, "%" SCNx64 " %lf %lf %lf %n", &h->result, &h->speed[0], &h->speed[1],
-               &h->speed[2], &at) < 1 + CHECK_SPEED_COUNT)
-        snprintf(h->failed, sizeof h->failed, "%.190s",
+    if (sscanf(answer, "%" SCNx64 " %lf %lf %lf %n", &m.result, &m.speed[0], &m.speed[1],
+               &m.speed[2], &at) < 1 + CHECK_SPEED_COUNT)
+        snprintf(m.failed, sizeof m.failed, "%.190s",
                  *failure ? failure : "it does not answer");
     else
-        snprintf(h->failed, sizeof h->failed, "%.190s", answer + at);
+        snprintf(m.failed, sizeof m.failed, "%.190s", answer + at);
+    check_take(h, &m);
+}
+
+/* Those that have not been measured, or not well enough, all at once. Returns how many. */
+static int measure_some(struct round *r) {
+    bool *now = mem_array((size_t)r->check.n + 1, sizeof *now);
+    int n = 0;
+    for (int i = 0; i < r->check.n; i++)
+        n += now[i] = !r->check.hosts[i].times || check_doubts_host(&r->check, i);
+    for (int i = 0; i < r->check.n; i++)
+        if (now[i] && r->host[i]->name) {
+            agent_order(r->k, r->host[i], ORDER_CHECK, "measure 0 %s", r->dir);
+        } else if (now[i]) {
+            struct check_host m = {0};
+            measure_host(r->dir, &m);
+            check_take(&r->check.hosts[i], &m);
+        }
+    agents_settle(r->k, ORDER_CHECK, NULL);
+    for (int i = 0; i < r->check.n; i++) {
+        const char *failure = "";
+        if (now[i] && r->host[i]->name) {
+            const char *answer = agent_answer(r->host[i], &failure);
+            read_speeds(&r->check.hosts[i], answer, failure);
+        }
+    }
+    free(now);
+    return n;
 }
 
 static void measure_alone(struct round *r) {
-    for (int i = 0; i < r->check.n; i++)
-        if (r->host[i]->name)
-            agent_order(r->k, r->host[i], ORDER_CHECK, "measure 0 %s", r->dir);
-        else
-            measure_host(r->dir, &r->check.hosts[i]);
-    agents_settle(r->k, ORDER_CHECK, NULL);
-    for (int i = 0; i < r->check.n; i++) {
-        const char *failure = "",
-                   *answer = r->host[i]->name ? agent_answer(r->host[i], &failure) : NULL;
-        if (answer)
-            read_speeds(&r->check.hosts[i], answer, failure);
-    }
+    for (int i = 0; i < CHECK_TIMES && measure_some(r); i++)
+        ;
 }
 
 /* In one direction, of all pairs at once. */
@@ -96,8 +114,13 @@ static int measure_all(struct round *r) {
     find_hosts(r);
     measure_alone(r);
     struct check_link *pairs = mem_array(2 * (size_t)r->check.n + 1, sizeof *pairs);
-    for (int round = 1; round <= CHECK_ROUNDS; round++)
-        measure_pairs(r, pairs, check_pairs(&r->check, round, pairs));
+    for (int round = 1; round <= CHECK_ROUNDS; round++) {
+        int n = check_pairs(&r->check, round, pairs);
+        for (int i = 0; i < CHECK_TIMES && n; i++) {
+            measure_pairs(r, pairs, n);
+            n = check_pairs_again(&r->check, round, pairs);
+        }
+    }
     free(pairs);
     return check_judge(&r->check);
 }

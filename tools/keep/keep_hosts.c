@@ -108,7 +108,7 @@ const char *keep_host_of(const struct keep *k, int64_t rank) {
 void keep_leave_out(struct keep *k, struct host *h, const char *why) {
     char text[256];
     h->out = true;
-    h->wait_s = h->wait_s > 0 ? h->wait_s : k->o.retry_s;
+    h->wait_s = h->wait_s > 0 ? fmin(2 * h->wait_s, LONGEST_S) : k->o.retry_s;
     h->ask_s = now_s() + h->wait_s;
     snprintf(text, sizeof text, "%s is left out: %s", h->name, why);
     note("weft-keep: host %s", text);
@@ -194,7 +194,7 @@ static void start_asking(struct keep *k, int64_t i) {
           strcmp(own, there) != 0);
 }
 
-/* One that fails again is out at once, and is asked less often each time. */
+/* One that fails again is out at once, and is asked less often from then on. */
 static bool take_in(struct keep *k, struct host *h) {
     char text[256];
     h->out = false;
@@ -214,7 +214,6 @@ bool keep_hosts_back(struct keep *k) {
             return false;
         k->asker = 0;
         struct host *h = &k->hosts.p[k->asked];
-        h->wait_s = fmin(2 * h->wait_s, LONGEST_S);
         h->ask_s = now_s() + h->wait_s;
         return h->out && status == 0 && take_in(k, h);
     }

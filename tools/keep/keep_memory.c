@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The number behind this word at the beginning of a line; 0 where there is none. */
 static int64_t read_number(const char *path, const char *word) {
@@ -18,30 +19,45 @@ static int64_t read_number(const char *path, const char *word) {
     return found;
 }
 
-/* One line of cgroup(7): "0::/path" of version 2, "4:memory:/path" of version 1. */
-static int64_t kills_of(const char *line) {
-    char path[4300];
-    const char *v1 = strstr(line, ":memory:");
+/* A number of a group of processes: of one line of cgroup(7), "0::/path" of version 2 or "4:memory:/path" of version 1, the
+ * file and the word in it. */
+static int64_t number_of(const char *line, const char *const v2[2],
+                         const char *const v1[2]) {
+    char path[4400];
+    const char *old = strstr(line, ":memory:");
     if (!strncmp(line, "0::", 3)) {
-        snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.events", line + 3);
-        return read_number(path, "oom_kill");
+        snprintf(path, sizeof path, "/sys/fs/cgroup%s/%s", line + 3, v2[0]);
+        return read_number(path, v2[1]);
     }
-    if (!v1)
+    if (!old)
         return 0;
-    snprintf(path, sizeof path, "/sys/fs/cgroup/memory%s/memory.oom_control",
-             v1 + strlen(":memory:"));
-    return read_number(path, "oom_kill ");
+    snprintf(path, sizeof path, "/sys/fs/cgroup/memory%s/%s", old + strlen(":memory:"),
+             v1[0]);
+    return read_number(path, v1[1]);
 }
 
-int64_t keep_oom_kills(void) {
+/* Of both versions the one that says something. */
+static int64_t number(const char *const v2[2], const char *const v1[2]) {
     char line[4200];
     int64_t n = 0;
     FILE *f = fopen("/proc/self/cgroup", "re");
     while (f && fgets(line, sizeof line, f)) {
         line[strcspn(line, "\n")] = '\0';
-        n += kills_of(line);
+        n += number_of(line, v2, v1);
     }
     if (f)
         fclose(f);
     return n;
+}
+
+int64_t keep_oom_kills(void) {
+    return number((const char *[]){"memory.events", "oom_kill"},
+                  (const char *[]){"memory.oom_control", "oom_kill "});
+}
+
+double keep_memory_limit(void) {
+    const double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE),
+                 group = (double)number((const char *[]){"memory.max", ""},
+                                        (const char *[]){"memory.limit_in_bytes", ""});
+    return group > 0 && group < machine ? group : machine;
 }

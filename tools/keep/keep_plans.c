@@ -95,7 +95,8 @@ static const struct plan_file *plan_of(const struct keep *k, int64_t ranks,
                                        uint64_t speeds) {
     for (int64_t i = 0; i < k->plans.n; i++) {
         const struct plan_file *p = &k->plans.p[i];
-        if ((p->ranks == ranks || p->made_for == ranks) && p->speeds == speeds)
+        if (!p->too_large && (p->ranks == ranks || p->made_for == ranks) &&
+            p->speeds == speeds)
             return p;
     }
     return NULL;
@@ -105,7 +106,7 @@ static const struct plan_file *largest_plan(const struct keep *k, int64_t ranks)
     const struct plan_file *best = NULL;
     for (int64_t i = 0; i < k->plans.n; i++) {
         const struct plan_file *p = &k->plans.p[i];
-        if (p->ranks <= ranks && (!best || p->ranks > best->ranks))
+        if (!p->too_large && p->ranks <= ranks && (!best || p->ranks > best->ranks))
             best = p;
     }
     return best;

@@ -175,7 +175,7 @@ static int write_inputs(const struct keep *k, const struct files *f, const json_
 static int search(const struct keep *k, const struct files *f, const json_t *plan,
                   int64_t ranks, const char *from, struct err *err) {
     struct words w = {.n = 0};
-    char n[24], batch[24], said[512];
+    char n[24], batch[24], memory[24] = "", said[512];
     char *tool = keep_tool(k, "weft-search");
     const bool inline_model = json_is_object(json_object_get(plan, "model"));
     snprintf(n, sizeof n, "%lld", (long long)ranks);
@@ -193,6 +193,9 @@ static int search(const struct keep *k, const struct files *f, const json_t *pla
     add(&w, "--devices", n);
     add(&w, "--cluster", f->cluster);
     add(&w, "-p", keep_option(k, "--profile"));
+    if (k->rank_bytes > 0)
+        snprintf(memory, sizeof memory, "%.0f", k->rank_bytes);
+    add(&w, "--memory", memory);
     add(&w, "--from", from);
     add(&w, "--time-budget", BUDGET);
     add(&w, "-o", f->plan);
@@ -234,7 +237,7 @@ int keep_make_plan(struct keep *k, int64_t ranks, const char *from, struct err *
     return rc;
 }
 
-double keep_predict(const struct keep *k, const struct plan_file *p) {
+json_t *keep_prediction(const struct keep *k, const struct plan_file *p) {
     json_t *plan = json_read(p->path, NULL), *said = NULL;
     struct files f = files_for(k, p->ranks);
     char *out = ckpt_join(k->shm, "prediction.json"), *tool = keep_tool(k, "weft-predict");
@@ -248,13 +251,18 @@ double keep_predict(const struct keep *k, const struct plan_file *p) {
     if (plan && write_inputs(k, &f, plan, p->ranks, NULL) == 0 &&
         keep_ask(w.p, ANSWER_S, text, sizeof text) == EXIT_DONE)
         said = json_read(out, NULL);
-    const double us = json_number_value(json_object_get(said, "time_us"));
-    json_decref(said);
     json_decref(plan);
     unlink(out);
     release(&f);
     free(f.plan);
     free(out);
     free(tool);
+    return said;
+}
+
+double keep_predict(const struct keep *k, const struct plan_file *p) {
+    json_t *said = keep_prediction(k, p);
+    const double us = json_number_value(json_object_get(said, "time_us"));
+    json_decref(said);
     return us;
 }

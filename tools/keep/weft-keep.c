@@ -304,6 +304,10 @@ static int keep_going(struct err *err) {
         find_run(k.memory && !k.apart ? k.memory : k.save, was);
         if (*was)
             journal_fact(k.journal, "run", was, was, sizeof was, NULL);
+        const enum cause cause = o.verdict.cause;
+        if ((cause == CAUSE_MEMORY || cause == CAUSE_OOM) &&
+            keep_fit(&k, plan, &o.verdict) == 0)
+            o.verdict.restarts = true;
         int status = judge(&o, &idle, err);
         if (status >= 0)
             return status;
