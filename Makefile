@@ -433,6 +433,10 @@ bench-gpu: all $(GPU_BINS) $(filter check-gpu,$(MAKECMDGOALS))
 	@$(O)/tests/gpu/gpu-device | grep -q SKIP && echo "bench-gpu: no GPU" || python3 scripts/bench-gpu.py $(O)
 	@[ ! -e $(O)/check-gpu.failed ] || { rm $(O)/check-gpu.failed; echo "check-gpu has failed: see above" >&2; exit 1; }
 
+# All that is to be measured, in parts of ten minutes at most, with a log of each.
+measure-gpu: all $(GPU_BINS) $(O)/tests/mpi/plans
+	@$(O)/tests/gpu/gpu-device | grep -q SKIP && echo "measure-gpu: no GPU" || scripts/measure-gpu.py $(O) build/measure-gpu $(PARTS)
+
 # A folder that runs on another x86-64 machine with a GPU and no package manager.
 pack-gpu:
 	+@$(MAKE) --no-print-directory WITH_CUDA=yes ARCH=x86-64-v3 NVCC_ARCHS="$(NVCC_ARCHS)" O=build/pack pack-gpu-build
@@ -537,6 +541,7 @@ help:
 	@echo "Measure"
 	@echo "  make bench           kernels, collectives, training speed"
 	@echo "  make bench-gpu       training on a GPU beside PyTorch; kernels; predictions"
+	@echo "  make measure-gpu     all figures of a GPU, with a log of each part (PARTS=\"families start\": some)"
 	@echo "  make pack-gpu        build/weft-gpu: both on a machine that has nothing installed"
 	@echo "  make figures         doc/figures.md: what is quick to measure, anew"
 	@echo "  make repro-search    tables about searches (TABLES=\"gradient\": some)"
@@ -559,5 +564,5 @@ clean:
 	rm -rf build bin
 
 .PHONY: all unit tests deps check check-build check-asan check-asan-build check-gpu check-long demo bench bench-build \
-        repro-search repro-solvers repro-throughput repro-truth repro-faults goodput figures bench-gpu pack-gpu pack-gpu-build plots plots-doc update-golden update-manual lint \
+        repro-search repro-solvers repro-throughput repro-truth repro-faults goodput figures bench-gpu measure-gpu pack-gpu pack-gpu-build plots plots-doc update-golden update-manual lint \
         install uninstall config help fuzz fuzz-run clean FORCE

@@ -4,6 +4,7 @@
 #   scripts/pack-gpu.sh BUILD_DIR FOLDER
 # FOLDER/weft-gpu is how everything in it is run:
 #   weft-gpu check|bench [PART...]     as `make check-gpu`, `make bench-gpu`
+#   weft-gpu measure LOGS [PART...]    all that is to be measured (measure-gpu.py)
 #   weft-gpu COMMAND...                mpirun, weft-run, ... with the folder's libraries
 # libc, libstdc++ and CUDA are the machine's. At most 60 MB.
 set -euo pipefail
@@ -38,8 +39,8 @@ for f in "$build"/bin/weft-{run,profile-op,profile-comm,predict,search,plan,ckpt
 for f in gpu/gpu-device gpu/gpu-kernels gpu/gpu-attention gpu/gpu-convolution gpu/gpu-epilogues mpi/plans; do strip -o "$out/build/tests/$f" "$build/tests/$f"; done
 ln -s ../bin "$out/build/bin"
 cp -r tests/models "$out/tests/"
-cp share/models/*.json "$out/share/models/"
-cp scripts/check-gpu.sh scripts/bench-gpu.py "$out/scripts/"
+cp -r share/models share/clusters share/devices "$out/share/"
+cp scripts/{check-gpu.sh,bench-gpu.py,bench-pytorch.py,pytorch_models.py,real-run.py,measure-gpu.py,trace-both.sh} "$out/scripts/"
 
 # Libraries of all of it, but those that every system or CUDA has.
 needed() {
@@ -56,7 +57,7 @@ find "$out" -type f -size +1M -exec gzip -9 {} +
 
 cat >"$out/weft-gpu" <<'RUN'
 #!/bin/sh
-# weft-gpu check|bench [PART...] | COMMAND...: with the libraries of this folder (scripts/pack-gpu.sh)
+# weft-gpu check|bench [PART...] | measure LOGS [PART...] | COMMAND...: with the libraries of this folder (scripts/pack-gpu.sh)
 here=$(cd "$(dirname "$0")" && pwd)
 find "$here" -name '*.gz' -exec gzip -df {} + || exit
 # CUDA's libraries: the toolkit's, or those of the wheels that PyTorch brings.
@@ -78,6 +79,7 @@ export PMIX_MCA_pcompress_base_silence_warning=1
 case ${1:-} in
 check) shift; exec bash "$here/scripts/check-gpu.sh" "$here/build" "$@" ;;
 bench) shift; LD_LIBRARY_PATH=$outside WEFT_GPU=$here/weft-gpu exec python3 "$here/scripts/bench-gpu.py" "$here/build" "$@" ;;
+measure) shift; LD_LIBRARY_PATH=$outside WEFT_GPU=$here/weft-gpu exec python3 "$here/scripts/measure-gpu.py" "$here/build" "$@" ;;
 '') sed -n 2p "$0"; exit 2 ;;
 *) exec "$@" ;;
 esac

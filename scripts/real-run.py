@@ -25,11 +25,12 @@ DEVICE = os.environ.get("ON", "cuda")
 MODEL, SET = os.environ.get("MODEL", "gpt:gpt2"), os.environ.get("SET", "vocab=50304")
 BATCH = int(os.environ.get("BATCH", "16"))
 PEAK, BLOCKS = 6e-4, 20
+PACKED = [os.environ["WEFT_GPU"]] if "WEFT_GPU" in os.environ else []  # of pack-gpu.sh: its folder's libraries
 
 
 def weft(build, plan, *args):
     """The steps that it prints."""
-    out = subprocess.run([f"{build}/bin/weft-run", "-q", "--device", DEVICE, "--lr", str(PEAK), *args, plan],
+    out = subprocess.run([*PACKED, f"{build}/bin/weft-run", "-q", "--device", DEVICE, "--lr", str(PEAK), *args, plan],
                          stdout=subprocess.PIPE, text=True, check=True)
     return [x for x in map(json.loads, out.stdout.splitlines()) if "loss" in x]
 
@@ -115,7 +116,7 @@ def main():
                        "dtype": "bf16", "stages": [{}]}, f)
         trial = weft(build, path, "--data", text, "-n", "8")
         steps = max(BLOCKS * 2, int(1e3 * seconds / middle(trial)))
-        subprocess.run([f"{build}/bin/weft-run", "-q", "--device", DEVICE, "-n", "1", "--lr", "0", "--save",
+        subprocess.run([*PACKED, f"{build}/bin/weft-run", "-q", "--device", DEVICE, "-n", "1", "--lr", "0", "--save",
                         f"{folder}/begin", path], stdout=subprocess.DEVNULL, check=True)
         ours = weft(build, path, "--data", text, "-n", str(steps))
         theirs = pytorch(f"{folder}/begin", text, steps)

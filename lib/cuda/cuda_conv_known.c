@@ -40,15 +40,38 @@ bool conv_is_product(const struct kernel_conv *s) {
            s->batch * s->oh * s->ow * s->cin * s->cout > 0;
 }
 
+bool conv_mirrors(const struct conv_key *key, const struct cuda_call *c) {
+    const struct kernel_conv *s = &key->s;
+    return key->pass == KERNEL_DATA && key->dtype == DTYPE_f32 && !c->dev->tf32 &&
+           s->stride == 1 && s->ph < s->kh && s->pw < s->kw;
+}
+
 struct dnn_wish conv_wish(const struct conv_entry *e, const struct cuda_call *c) {
     const enum dtype type = c->args->dtype;
-    return (struct dnn_wish){.pass = (enum kernel_pass)e->key.pass,
-                             .s = e->key.s,
-                             .type = type,
-                             .type_to = e->key.pass == KERNEL_WEIGHTS ? DTYPE_f32 : type,
-                             .deterministic = c->dev->deterministic,
-                             .tf32 = c->dev->tf32,
-                             .workspace_bytes = CUDA_WORKSPACE_CONVOLUTION};
+    const struct kernel_conv *s = &e->key.s;
+    struct dnn_wish wish = {.pass = (enum kernel_pass)e->key.pass,
+                            .s = *s,
+                            .type = type,
+                            .type_to = e->key.pass == KERNEL_WEIGHTS ? DTYPE_f32 : type,
+                            .deterministic = c->dev->deterministic,
+                            .tf32 = c->dev->tf32,
+                            .workspace_bytes = CUDA_WORKSPACE_CONVOLUTION};
+    if (conv_mirrors(&e->key, c)) {
+        wish.pass = KERNEL_FORWARD;
+        wish.s = (struct kernel_conv){s->batch,
+                                      s->oh,
+                                      s->ow,
+                                      s->cout,
+                                      s->ih,
+                                      s->iw,
+                                      s->cin,
+                                      s->kh,
+                                      s->kw,
+                                      1,
+                                      s->kh - 1 - s->ph,
+                                      s->kw - 1 - s->pw};
+    }
+    return wish;
 }
 
 /* "bf16 30 2=1": 1, 0 where the library refuses it, -1 where it does not suit. */

@@ -71,10 +71,13 @@ static int run_plan(struct conv_picker *p, const struct conv_entry *e, int plan,
     char *filter = c->workspace;
     void *a = (void *)(uintptr_t)v->from[0], *b = (void *)(uintptr_t)v->from[1];
     struct dnn_operands o = {.x = a, .w = filter, .y = v->to};
-    if (v->pass == KERNEL_DATA)
+    const bool mirrors = conv_mirrors(&e->key, c);
+    if (v->pass == KERNEL_DATA && !mirrors)
         o.x = v->to, o.y = a;
     if (v->pass == KERNEL_WEIGHTS)
         o.y = b;
+    else if (mirrors)
+        cuda_turn_taps(c, s->kh * s->kw, s->cin, s->cout, b, (float *)(void *)filter);
     else
         cuda_turn(c, rows, s->cout, (int)dtype_size(c->args->dtype), b, filter);
     if (dnn_run(p->dnn, &e->plans, plan, &o, filter + turned_bytes(&e->key), c->stream,

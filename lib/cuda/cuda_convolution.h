@@ -56,6 +56,9 @@ void cuda_turn(struct cuda_call *c, int64_t rows, int64_t columns, int bytes, co
                void *y);
 void cuda_turn_add(struct cuda_call *c, int64_t rows, int64_t columns, enum dtype dtype,
                    const void *x, float *y);
+/* y[rows, taps, columns] = x[taps, rows, columns], the last tap first. */
+void cuda_turn_taps(struct cuda_call *c, int64_t taps, int64_t rows, int64_t columns,
+                    const float *x, float *y);
 
 #ifdef __cplusplus
 }

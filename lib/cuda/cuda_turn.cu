@@ -47,3 +47,21 @@ void cuda_turn_add(struct cuda_call *c, int64_t rows, int64_t columns, enum dtyp
                    const void *x, float *y) {
     CUDA_TYPED(dtype, T, launch_turn<T, float, true>(c, rows, columns, x, y));
 }
+
+CUDA_KERNEL void turn_taps(int64_t n, int64_t taps, int64_t rows, int64_t columns,
+                           const float *x, float *y) {
+    const int64_t i = grid_thread();
+    if (i >= n)
+        return;
+    const int64_t line = quotient(i, columns), tap = quotient(line, rows);
+    const int64_t row = line - tap * rows;
+    y[(row * taps + taps - 1 - tap) * columns + i - line * columns] = x[i];
+}
+
+void cuda_turn_taps(struct cuda_call *c, int64_t taps, int64_t rows, int64_t columns,
+                    const float *x, float *y) {
+    const int64_t n = taps * rows * columns;
+    if (n > 0)
+        CUDA_LAUNCH(turn_taps, blocks_of(n, BLOCK), BLOCK, 0, c->stream, n, taps, rows,
+                    columns, x, y);
+}

@@ -34,6 +34,8 @@ static void fill_infos(void) {
 #define IN(label, elems, bits) info->in[info->n_in++] = (struct operand_info){#label, bits};
 #define IDS(label, elems, below)                                                           \
     info->in[info->n_in++] = (struct operand_info){#label, OPERAND_IDS};
+#define COUNTS(label, elems, below)                                                        \
+    info->in[info->n_in++] = (struct operand_info){#label, OPERAND_IDS | OPERAND_COUNTS};
 #define SLOTS(label, elems, below)                                                         \
     info->in[info->n_in++] = (struct operand_info){#label, OPERAND_SLOTS};
 #define OUT(label, elems, bits)                                                            \

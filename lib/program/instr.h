@@ -168,7 +168,8 @@ enum operand_flag {
     OPERAND_SLOTS = 16,
     OPERAND_F32 = 32,
     OPERAND_HOST = 64,
-    OPERAND_FRESH = 128
+    OPERAND_FRESH = 128,
+    OPERAND_COUNTS = 256
 };
 
 struct operand_info {

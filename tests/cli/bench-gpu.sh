@@ -46,6 +46,14 @@ print(b['parameters'](b['MODELS']['124M'][1]), b['flops_of_token'](b['MODELS']['
 BUDGET=0 bench prediction profile attention
 is "$(grep -c 'left out, the time is over' out)" 3 'when the time is over nothing is begun'
 
+measure() { PYTHONPATH=. BUDGET=60 python3 "${WEFT_ROOT:?}/scripts/measure-gpu.py" . logs "$@" >out 2>&1; }
+measure profile start
+is "$? $(grep -c '^# failed: none' out)" '0 1' 'parts are measured one by one'
+grep -q '^# profile of gpt:1.3B: ' logs/profile.log && grep -q 'behind the second step' logs/start.log
+ok $? 'each with a log of its own'
+measure profile nothing
+is "$? $(grep -c 'no part nothing' out)" '2 1' 'a part that is not there'
+
 # ---- scripts/gpu-roofline.py -------------------------------------------------------------------
 python3 "$WEFT_ROOT/scripts/gpu-roofline.py" "$(dirname "${WEFT_BIN:?}")" 124M >out 2>&1
 is $? 0 'a step that is computed'

@@ -39,6 +39,7 @@ __attribute__((weak)) int cuda_convolution_own(struct cuda_call *c,
 
 struct turn {
     int64_t rows, columns;
+    int64_t taps;     /* whose order is turned; else 0 */
     int bytes;        /* of an element that is moved; 0: added to floats */
     enum dtype dtype; /* of what is added */
     const char *x;
@@ -56,7 +57,11 @@ static float widen(const struct turn *t, int64_t i) {
 static void run_turn(void *args) {
     const struct turn *t = args;
     for (int64_t i = 0; i < t->rows * t->columns; i++) {
-        const int64_t to = i % t->columns * t->rows + i / t->columns;
+        const int64_t line = i / t->columns, each = t->taps ? t->rows / t->taps : 1;
+        const int64_t to =
+            t->taps ? (line % each * t->taps + t->taps - 1 - line / each) * t->columns +
+                          i % t->columns
+                    : i % t->columns * t->rows + line;
         if (t->bytes)
             memcpy(t->y + to * t->bytes, t->x + i * t->bytes, (size_t)t->bytes);
         else
@@ -77,5 +82,17 @@ __attribute__((weak)) void cuda_turn_add(struct cuda_call *c, int64_t rows, int6
     const struct turn t = {
         .rows = rows, .columns = columns, .dtype = dtype, .x = x, .y = (char *)y};
     fake_cuda_load("turn_add");
+    fake_cuda_launch(c->stream, run_turn, &t, sizeof t);
+}
+
+__attribute__((weak)) void cuda_turn_taps(struct cuda_call *c, int64_t taps, int64_t rows,
+                                          int64_t columns, const float *x, float *y) {
+    const struct turn t = {.rows = taps * rows,
+                           .columns = columns,
+                           .taps = taps,
+                           .bytes = sizeof *x,
+                           .x = (const char *)x,
+                           .y = (char *)y};
+    fake_cuda_load("turn_taps");
     fake_cuda_launch(c->stream, run_turn, &t, sizeof t);
 }

@@ -134,6 +134,31 @@ static void test_turns(const struct dnn *d, const char *gpu) {
     dnn_forget(d, &plans);
 }
 
+/* Gradients of images in floats have only the engine for all cases, number 0; as forward passes, which is how they are
+ * asked for (cuda_conv_known.c), they have others. */
+static void test_mirrored(const struct dnn *d, const char *gpu) {
+    const struct kernel_conv *s = &shapes[2];
+    bool other[2] = {false};
+    for (int k = 0; k < 2; k++) {
+        const struct dnn_wish wish = {
+            .pass = k ? KERNEL_FORWARD : KERNEL_DATA,
+            .s = *s, /* as many channels on both sides, and padding */
+            .type = DTYPE_f32,
+            .type_to = DTYPE_f32,
+            .workspace_bytes = CUDA_WORKSPACE_CONVOLUTION};
+        struct dnn_plans plans = {.n = 0};
+        const int n = dnn_plan(d, &wish, DNN_PLANS, &plans);
+        for (int i = 0; i < n; i++) {
+            char name[128] = "";
+            dnn_plan_name(d, &plans, i, name, sizeof name);
+            other[k] |= strtol(name, NULL, 10) != 0;
+        }
+        dnn_forget(d, &plans);
+    }
+    ok(!other[0] && other[1],
+       "%s: of floats forward passes alone have an engine of their own", gpu);
+}
+
 /* ---- attention --------------------------------------------------------------------------- */
 
 static const struct head {
@@ -235,6 +260,7 @@ int main(void) {
                            (enum kernel_pass)pass);
             }
         test_turns(&d, gpus[g].name);
+        test_mirrored(&d, gpus[g].name);
         for (size_t i = 0; i < sizeof attentions / sizeof *attentions; i++)
             for (int backward = 0; backward < 2; backward++) {
                 test_attention(&d, gpus[g].name, attentions + i, DTYPE_bf16, backward);

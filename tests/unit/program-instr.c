@@ -120,6 +120,12 @@ static void test_known_work(void) {
        "under a window: the last 3 at most");
     last.attention.seq = 4; /* the last ones */
     ok(work_of(I_attention, last).flops == 4 * 5 * 4 * 3, "of later queries: 3 each");
+    const unsigned flags[] = {instr_info(I_attention)->in[3].flags,
+                              instr_info(I_attention_more_bwd)->in[3].flags,
+                              instr_info(I_embedding)->in[0].flags};
+    ok((flags[0] & OPERAND_COUNTS) && (flags[1] & OPERAND_COUNTS) &&
+           !(flags[2] & OPERAND_COUNTS),
+       "lengths are of how much there is, and timed at the most; ids are not");
     n.linear.bias = 0;
     ok(work_of(I_linear, n).in[2] == 0, "linear without a bias has no third operand");
     union instr_n dw = {.linear_dw = {.m = 3, .n = 5, .k = 7}};

@@ -143,15 +143,17 @@ static int fill_numbers(struct bench *b, char *to, int64_t bytes, enum dtype dty
 }
 
 /* Tokens by chance; of experts' slots all are loaded alike, for how long routed tokens take depends on
- * where they go. */
-static int fill_whole(struct bench *b, char *to, int64_t n, int64_t below, bool slots,
+ * where they go; of lengths all are whole, as spans that are cut to fit make them. */
+static int fill_whole(struct bench *b, char *to, int64_t n, int64_t below, unsigned flags,
                       struct err *err) {
     int32_t *ids = mem_array((size_t)n + 1, sizeof *ids);
     uint32_t state = 54321;
     for (int64_t i = 0; i < n; i++) {
         state = state * 1664525u + 1013904223u;
-        ids[i] = (int32_t)(slots ? i % below
-                                 : (int64_t)((uint64_t)state * (uint64_t)below >> 32));
+        ids[i] = (int32_t)(flags & OPERAND_COUNTS ? below - 1
+                           : flags & OPERAND_SLOTS
+                               ? i % below
+                               : (int64_t)((uint64_t)state * (uint64_t)below >> 32));
     }
     int rc = device_upload(b->stream, to, ids, n * (int64_t)sizeof *ids, err);
     free(ids);
@@ -162,7 +164,7 @@ static int fill_in(struct bench *b, int i, char *to, struct err *err) {
     const struct operand_info *o = &b->info->in[i];
     const int64_t elems = b->work.in[i];
     if (elems && o->flags & (OPERAND_IDS | OPERAND_SLOTS))
-        return fill_whole(b, to, elems, b->work.below[i], o->flags & OPERAND_SLOTS, err);
+        return fill_whole(b, to, elems, b->work.below[i], o->flags, err);
     return fill_numbers(b, to, operand_bytes(o, b->key.dtype, elems),
                         operand_dtype(o, b->key.dtype), err);
 }

@@ -14,10 +14,16 @@ static void activate(struct emit *e, int op, enum opcode code) {
     i->n.gelu.elems = elements(e, op);
 }
 
+/* What ReLU makes of x says as much of its slope as x does, and is kept anyhow for whoever reads it. */
+static int kept_of(struct emit *e, int op, enum opcode code) {
+    return code == I_relu_dx ? value_get(e, op_of(e, op)->out[0], result_place(e, op, 0))
+                             : lower_operand(e, op, 0);
+}
+
 static void activate_dx(struct emit *e, int op, enum opcode code, int dy) {
     if (!lower_wants_gradient(e, op, 0))
         return;
-    int x = lower_operand(e, op, 0), dx = lower_gradient(e, op, 0);
+    int x = kept_of(e, op, code), dx = lower_gradient(e, op, 0);
     struct instr *i = emit_instr(e, code);
     i->in.gelu_dx.x = x;
     i->in.gelu_dx.dy = dy;
