@@ -13,27 +13,30 @@ unsigned char *unicode_kinds(void) {
     return kinds;
 }
 
-/* Bytes of the sequence that begins at u, of at most `left`; 0 where it is none. Overlong ones,
- * surrogates and what is beyond U+10FFFF are none: the second byte's bounds keep them out. */
-static int sequence(const unsigned char *u, int64_t left) {
+/* Overlong ones, surrogates and what is beyond U+10FFFF are none: the second byte's bounds keep them out. */
+int utf8_begun(const unsigned char *u, int64_t n) {
     if (u[0] < 0x80)
         return 1;
-    const int n = u[0] < 0xc2 ? 0 : u[0] < 0xe0 ? 2 : u[0] < 0xf0 ? 3 : u[0] < 0xf5 ? 4 : 0;
-    if (n == 0 || left < n)
-        return 0;
+    const int all = u[0] < 0xc2   ? 0
+                    : u[0] < 0xe0 ? 2
+                    : u[0] < 0xf0 ? 3
+                    : u[0] < 0xf5 ? 4
+                                  : 0;
     const int lo = u[0] == 0xe0 ? 0xa0 : u[0] == 0xf0 ? 0x90 : 0x80;
     const int hi = u[0] == 0xed ? 0x9f : u[0] == 0xf4 ? 0x8f : 0xbf;
-    if (u[1] < lo || u[1] > hi)
+    if (n > 1 && (u[1] < lo || u[1] > hi))
         return 0;
-    for (int i = 2; i < n; i++)
+    for (int i = 2; i < n && i < all; i++)
         if ((u[i] & 0xc0) != 0x80)
             return 0;
-    return n;
+    return all;
 }
 
 int64_t utf8_check(const char *s, int64_t n) {
-    for (int64_t i = 0, k; i < n; i += k)
-        if ((k = sequence((const unsigned char *)s + i, n - i)) == 0)
+    for (int64_t i = 0, k; i < n; i += k) {
+        k = utf8_begun((const unsigned char *)s + i, n - i);
+        if (k == 0 || k > n - i)
             return i;
+    }
     return -1;
 }

@@ -36,6 +36,10 @@ unsigned char *unicode_kinds(void);
 /* The first byte of n that is not UTF-8 (RFC 3629), or -1. */
 int64_t utf8_check(const char *s, int64_t n);
 
+/* The bytes of the code point that begins at u, of which n >= 1 are there; 0 where these begin none.
+ * More than n: the others are still to come. */
+int utf8_begun(const unsigned char *u, int64_t n);
+
 /* The code point that begins at s, of a text that was checked, and its bytes. */
 static inline uint32_t utf8_point(const char *s, int *bytes) {
     const unsigned char *u = (const unsigned char *)s;

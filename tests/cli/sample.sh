@@ -73,6 +73,39 @@ is "$(cat out)" "$whole" 'out of a folder with a config.json'
 sample --ids --temperature 0 -n 50 folder/model.safetensors <<<"$ids"
 is "$(cat out)" "$whole" 'and out of the file'
 
+# ---- with a tokenizer ------------------------------------------------------------------------------
+jq '.[0].tokenizer' "$WEFT_ROOT/tests/tokens/cases.json" >tokenizer.json
+"$bin/weft-tokens" -o text.bin tokenizer.json text 2>err
+train qwen3 layers=1,hidden=48,heads=4,kv_heads=2,kv=12,ffn=64,seq=64,vocab=512 text.bin 100
+printf 'the cat\nsat on a\n' >prompts
+while read -r line; do printf '%s' "$line" | "$bin/weft-tokens" tokenizer.json; done <prompts >ids
+sample --ids --temperature 3 --seed 4 -n 24 qwen3 <ids
+cp out new
+while read -r line && read -r more <&3; do
+    printf '%s' "$line"
+    # Ids that the tokenizer has not are written as nothing.
+    tr ' ' '\n' <<<"$more" | awk -v n="$(jq '[.model.vocab[], .added_tokens[].id] | max' tokenizer.json)" '$1 <= n' |
+        "$bin/weft-tokens" --decode tokenizer.json | iconv -f UTF-8 -t UTF-8 -c
+    echo
+done <prompts 3<new >want
+sample --tokenizer tokenizer.json --temperature 3 --seed 4 -n 24 --prompts prompts qwen3
+sed -i 's/\xef\xbf\xbd//g' out
+[ "$status" -eq 0 ] && cmp out want
+ok $? 'texts by a tokenizer are those of ids'
+sample --tokenizer tokenizer.json --temperature 0 -n 8 -p 'the cat sat' qwen3
+is "$status $(head -c 21 out)" '0 the cat sat on a mat;' 'a tokenizer: what it was taught, as it comes'
+cp out want
+sample --json --tokenizer tokenizer.json --temperature 0 -n 8 -p 'the cat sat' qwen3
+is "$(jq -r '.prompt + .text' out)" "$(cat want)" 'and as JSON'
+sample -p a qwen3
+refuses 3 'the model has 512 tokens' 'text without a tokenizer'
+sample -p a --ids --tokenizer tokenizer.json qwen3
+refuses 2 'tokenizer and --ids exclude each other' 'a tokenizer for ids'
+sample -p a --tokenizer text qwen3
+refuses 3 'text' 'a tokenizer that is none'
+sample -p 'the cat' --tokenizer tokenizer.json gpt
+refuses 3 'prompt: token [0-9]*: expected 0 to 255' 'a tokenizer of another model'
+
 # ---- with an encoder --------------------------------------------------------------------------------
 train t5 layers=1,hidden=32,heads=2,kv=16,ffn=48,seq=64,target_seq=32,vocab=300 "$WEFT_ROOT/LICENSE" 2
 printf '5 6 7\n9 9 9 9 9 9 9 9 9 9\n' >pairs

@@ -4,6 +4,7 @@
 #include "tap.h"
 #include "text/tokenizer_impl.h"
 #include "text/unicode.h"
+#include "text/whole.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -99,10 +100,34 @@ static void test_utf8(void) {
     }
 }
 
+/* Bytes one by one; what is expected is Python's bytes.decode("utf-8", "replace"). */
+static void test_whole(void) {
+    static const char *const cases[][2] = {
+        {"a\xc3\xa9", "a\xc3\xa9"},
+        {"\xf0\x9f\x98\x80!", "\xf0\x9f\x98\x80!"},
+        {"\xe2\x82", "\xef\xbf\xbd"},
+        {"\xe2\x82z", "\xef\xbf\xbdz"},
+        {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+        {"\xf0\x9f\xff", "\xef\xbf\xbd\xef\xbf\xbd"},
+        {"\xe2\x82\xc3\xa9\x80", "\xef\xbf\xbd\xc3\xa9\xef\xbf\xbd"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct whole_text w = {.n = 0};
+        char got[64] = "";
+        int n = 0;
+        for (const char *s = cases[i][0]; *s; s++)
+            n += whole_put(&w, (unsigned char)*s, got + n);
+        n += whole_end(&w, got + n);
+        ok(n == (int)strlen(cases[i][1]) && !memcmp(got, cases[i][1], (size_t)n),
+           "bytes %d come whole", (int)i);
+    }
+}
+
 int main(void) {
     test_merges(1);
     test_merges(20261125);
     test_words();
     test_utf8();
+    test_whole();
     return done_testing();
 }

@@ -6,9 +6,10 @@
 #include "common/opt.h"
 #include "exec/choose.h"
 #include "exec/decode.h"
+#include "text/tokenizer.h"
 
 struct sample_options {
-    const char *model, *prompt, *prompts, *dtype;
+    const char *model, *prompt, *prompts, *dtype, *tokenizer;
     char *set;
     int64_t tokens, stop; /* < 0: not given */
     struct choice choice;
@@ -29,10 +30,10 @@ struct prompts {
     int64_t longest;
 };
 
-/* Those of --prompt, --prompts or standard input, as ids below the vocabulary. Returns 0 or -1;
- * prompts_release either way. */
-int prompts_read(struct prompts *p, const struct sample_options *o, int64_t vocab,
-                 struct err *err);
+/* Those of --prompt, --prompts or standard input, as ids below the vocabulary. Texts are encoded by t, or
+ * their bytes are the tokens (NULL). Returns 0 or -1; prompts_release either way. */
+int prompts_read(struct prompts *p, const struct sample_options *o, struct tokenizer *t,
+                 int64_t vocab, struct err *err);
 void prompts_release(struct prompts *p);
 
 /* ---- sample_source.c ---------------------------------------------------------------------- */
@@ -62,8 +63,9 @@ int source_load(const struct sample_source *s, struct decoder *d, struct err *er
 
 /* ---- sample_write.c ----------------------------------------------------------------------- */
 
-/* Writes what the model says behind each prompt. Returns 0 or -1. */
+/* Writes what the model says behind each prompt, as text by t (NULL: ids are bytes). Returns 0 or -1. */
 int sample_write(struct decoder *d, const struct model *m, const struct prompts *p,
-                 const struct sample_options *o, struct err *err);
+                 const struct sample_options *o, const struct tokenizer *t,
+                 struct err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* Prompts: lines of text, whose bytes are the tokens, or lines of token ids. */
+/* Prompts: lines of text, whose tokens are bytes or what a tokenizer says, or lines of token ids. */
 #include "sample.h"
 
 #include "common/file.h"
@@ -34,19 +34,28 @@ static int read_ids(struct prompt *p, const char *line, int64_t vocab, struct er
     return 0;
 }
 
-static int read_text(struct prompt *p, const char *line, int64_t vocab, struct err *err) {
+static int read_text(struct prompt *p, struct tokenizer *t, const char *line, int64_t vocab,
+                     struct err *err) {
+    struct token_ids ids = {0};
+    int rc = 0;
     p->text = mem_strdup(line);
-    for (const char *s = line; *s; s++)
-        if (add_id(p, (unsigned char)*s, vocab, err) < 0)
-            return -1;
-    return 0;
+    if (t)
+        rc = tokenizer_encode(t, line, (int64_t)strlen(line), &ids, err);
+    else
+        for (const char *s = line; *s; s++)
+            arr_push(&ids, (unsigned char)*s);
+    for (int64_t i = 0; rc == 0 && i < ids.n; i++)
+        rc = add_id(p, ids.p[i], vocab, err);
+    free(ids.p);
+    return rc;
 }
 
-static int add_prompt(struct prompts *all, const struct sample_options *o, const char *line,
-                      int64_t vocab, struct err *err) {
+static int add_prompt(struct prompts *all, const struct sample_options *o,
+                      struct tokenizer *t, const char *line, int64_t vocab,
+                      struct err *err) {
     arr_push(&all->all, (struct prompt){0});
     struct prompt *p = &arr_last(&all->all);
-    int rc = o->ids ? read_ids(p, line, vocab, err) : read_text(p, line, vocab, err);
+    int rc = o->ids ? read_ids(p, line, vocab, err) : read_text(p, t, line, vocab, err);
     if (rc == 0 && p->n == 0)
         rc = err_input(err, "expected at least one token");
     if (p->n > all->longest)
@@ -54,8 +63,9 @@ static int add_prompt(struct prompts *all, const struct sample_options *o, const
     return rc;
 }
 
-static int add_lines(struct prompts *all, const struct sample_options *o, const char *path,
-                     int64_t vocab, struct err *err) {
+static int add_lines(struct prompts *all, const struct sample_options *o,
+                     struct tokenizer *t, const char *path, int64_t vocab,
+                     struct err *err) {
     size_t size;
     char *text = file_read(path, 0, &size, err), *next;
     if (!text)
@@ -66,7 +76,7 @@ static int add_lines(struct prompts *all, const struct sample_options *o, const 
         next = end ? end + 1 : text + size;
         if (end)
             *end = '\0';
-        if (add_prompt(all, o, line, vocab, err) < 0)
+        if (add_prompt(all, o, t, line, vocab, err) < 0)
             rc = err_prefix(err, "%s: line %lld",
                             strcmp(path, "-") ? path : "standard input",
                             (long long)all->all.n);
@@ -77,18 +87,19 @@ static int add_lines(struct prompts *all, const struct sample_options *o, const 
     return rc;
 }
 
-int prompts_read(struct prompts *p, const struct sample_options *o, int64_t vocab,
-                 struct err *err) {
+int prompts_read(struct prompts *p, const struct sample_options *o, struct tokenizer *t,
+                 int64_t vocab, struct err *err) {
     *p = (struct prompts){.longest = 0};
-    if (!o->ids && vocab != BYTES) {
+    if (!o->ids && !t && vocab != BYTES) {
         err_input(err, "the model has %lld tokens, which are not the bytes of a text",
                   (long long)vocab);
-        return err_hint(err, "--ids takes prompts as token ids, and writes such");
+        return err_hint(err, "--tokenizer FILE says what its tokens are; --ids takes and "
+                             "writes token ids");
     }
     if (o->prompt)
-        return add_prompt(p, o, o->prompt, vocab, err) < 0 ? err_prefix(err, "--prompt")
-                                                           : 0;
-    return add_lines(p, o, o->prompts ? o->prompts : "-", vocab, err);
+        return add_prompt(p, o, t, o->prompt, vocab, err) < 0 ? err_prefix(err, "--prompt")
+                                                              : 0;
+    return add_lines(p, o, t, o->prompts ? o->prompts : "-", vocab, err);
 }
 
 void prompts_release(struct prompts *p) {

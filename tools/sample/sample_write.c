@@ -7,15 +7,22 @@
 #include "common/json.h"
 #include "common/progress.h"
 #include "common/rng.h"
+#include "text/whole.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+struct text {
+    char *p;
+    int64_t n, cap;
+};
+
 struct writing {
     struct decoder *d;
     const struct prompts *p;
     const struct sample_options *o;
+    const struct tokenizer *t; /* NULL: ids are bytes */
     int64_t batch, positions, vocab;
     bool encodes;
     int32_t *tokens; /* [batch, positions] */
@@ -25,13 +32,42 @@ struct writing {
     float *logits;   /* [batch, vocab] */
     struct chooser chooser;
     bool streams; /* text goes out as it is made */
+    struct whole_text whole;
 };
 
-static void put_text(const struct writing *w, int64_t sequence, int64_t first) {
-    const int32_t *t = w->tokens + sequence * w->positions;
-    for (int64_t i = first; i < w->known[sequence]; i++)
-        putchar(t[i]);
+/* Appends a token's text to *text: what is whole of it. */
+static void add_text(const struct tokenizer *t, struct whole_text *whole, int32_t id,
+                     struct text *text) {
+    const char byte = (char)id;
+    int64_t n = 1;
+    const char *bytes = t ? tokenizer_bytes(t, id, &n) : &byte;
+    char out[WHOLE_BYTES];
+    for (int64_t i = 0; bytes && i < n; i++) {
+        const int written = whole_put(whole, (unsigned char)bytes[i], out);
+        for (int k = 0; k < written; k++)
+            arr_push(text, out[k]);
+    }
+}
+
+/* Of a sequence, what was written. */
+static struct text all_text(const struct writing *w, int64_t sequence) {
+    struct text text = {0};
+    struct whole_text whole = {.n = 0};
+    char out[WHOLE_BYTES];
+    const int32_t *ids = w->tokens + sequence * w->positions;
+    for (int64_t i = w->begun[sequence]; i < w->known[sequence]; i++)
+        add_text(w->t, &whole, ids[i], &text);
+    for (int k = 0, n = whole_end(&whole, out); k < n; k++)
+        arr_push(&text, out[k]);
+    return text;
+}
+
+static void stream_token(struct writing *w, int32_t id) {
+    struct text text = {0};
+    add_text(w->t, &w->whole, id, &text);
+    fwrite(text.p, 1, (size_t)text.n, stdout);
     fflush(stdout);
+    arr_release(&text);
 }
 
 /* Chooses what stands at the next position of each sequence that is known no further. */
@@ -48,7 +84,7 @@ static void choose(struct writing *w, int64_t at) {
         w->tokens[b * w->positions + w->known[b]++] = (int32_t)id;
         w->over[b] = w->known[b] - w->begun[b] == w->o->tokens;
         if (w->streams)
-            put_text(w, b, w->known[b] - 1);
+            stream_token(w, (int32_t)id);
     }
 }
 
@@ -90,31 +126,6 @@ static void print_ids(const struct writing *w, int64_t b) {
     putchar('\n');
 }
 
-/* Bytes need not be text: those that are not stand as U+FFFD. */
-static json_t *json_text(const int32_t *ids, int64_t n) {
-    char *bytes = mem_alloc((size_t)n + 1), *out = mem_alloc(3 * (size_t)n + 1);
-    size_t used = 0;
-    for (int64_t i = 0; i < n; i++)
-        bytes[i] = (char)ids[i];
-    for (int64_t i = 0; i < n;) {
-        json_t *one = NULL;
-        int64_t k = 1;
-        for (; k <= 4 && i + k <= n && !one; k++)
-            one = json_stringn(bytes + i, (size_t)k);
-        if (one)
-            memcpy(out + used, bytes + i, (size_t)--k);
-        else
-            memcpy(out + used, "\xef\xbf\xbd", 3), k = 1;
-        used += one ? (size_t)k : 3;
-        i += k;
-        json_decref(one);
-    }
-    json_t *text = json_stringn(out, used);
-    free(bytes);
-    free(out);
-    return text;
-}
-
 static void print_json(const struct writing *w, int64_t b) {
     const int32_t *t = w->tokens + b * w->positions + w->begun[b];
     const int64_t n = w->known[b] - w->begun[b];
@@ -126,22 +137,36 @@ static void print_json(const struct writing *w, int64_t b) {
     if (prompt) {
         json_t *given = json_string(prompt);
         json_object_set_new(line, "prompt", given ? given : json_null());
-        json_object_set_new(line, "text", json_text(t, n));
+        struct text text = all_text(w, b);
+        json_object_set_new(line, "text",
+                            json_stringn(text.n ? text.p : "", (size_t)text.n));
+        arr_release(&text);
     }
     json_write_line(line, stdout);
     json_decref(line);
 }
 
-static void print_all(const struct writing *w) {
-    if (w->streams)
+static void print_text(const struct writing *w, int64_t b) {
+    struct text text = all_text(w, b);
+    fputs(w->p->all.p[b].text, stdout);
+    fwrite(text.p, 1, (size_t)text.n, stdout); /* it may hold zeros */
+    putchar('\n');
+    arr_release(&text);
+}
+
+static void print_all(struct writing *w) {
+    if (w->streams) {
+        char out[WHOLE_BYTES];
+        fwrite(out, 1, (size_t)whole_end(&w->whole, out), stdout);
         putchar('\n');
+    }
     for (int64_t b = 0; b < w->batch && !w->streams; b++) {
         if (w->o->json)
             print_json(w, b);
         else if (w->o->ids)
             print_ids(w, b);
         else
-            printf("%s", w->p->all.p[b].text), put_text(w, b, w->begun[b]), putchar('\n');
+            print_text(w, b);
     }
 }
 
@@ -180,11 +205,13 @@ static void give(struct writing *w, const struct model *m) {
 }
 
 int sample_write(struct decoder *d, const struct model *m, const struct prompts *p,
-                 const struct sample_options *o, struct err *err) {
+                 const struct sample_options *o, const struct tokenizer *t,
+                 struct err *err) {
     const int64_t batch = p->all.n, positions = decoder_positions(d);
     struct writing w = {.d = d,
                         .p = p,
                         .o = o,
+                        .t = t,
                         .batch = batch,
                         .positions = positions,
                         .vocab = decoder_vocab(d),

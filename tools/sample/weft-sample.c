@@ -1,6 +1,7 @@
 /* weft-sample - text out of a model that was trained, or imported.
  *
  *     weft-sample --prompt 'Once upon a time' checkpoint
+ *     weft-sample --tokenizer gpt2/tokenizer.json --prompt 'Once upon a time' gpt2
  *     echo 15496 995 | weft-sample --ids gpt2
  *
  * One rank; no MPI is started. */
@@ -25,6 +26,8 @@ static const struct opt options[] = {
     {0, "set", OPT_LIST, "LIST", "its sizes changed: layers=4,hidden=64", &o.set},
     {'p', "prompt", OPT_STR, "TEXT", "the text to go on from", &o.prompt},
     {0, "prompts", OPT_STR, "FILE", "several, one a line (standard input)", &o.prompts},
+    {0, "tokenizer", OPT_STR, "FILE",
+     "the tokenizer.json of prompts and of what is written", &o.tokenizer},
     {0, "ids", OPT_FLAG, NULL, "prompts are token ids, and so is what is written", &o.ids},
     {'n', "tokens", OPT_INT, "N", "tokens behind each prompt, at most (100)", &o.tokens},
     {0, "stop", OPT_INT, "ID", "end behind this token (an encoder's model: its own)",
@@ -48,6 +51,8 @@ static const struct opt_tool tool = {"weft-sample", "[options] CHECKPOINT|FOLDER
 static int check_options(struct err *err) {
     if (o.prompt && o.prompts)
         return err_usage(err, "--prompt and --prompts exclude each other");
+    if (o.tokenizer && o.ids)
+        return err_usage(err, "--tokenizer and --ids exclude each other");
     if (o.choice.temperature < 0)
         return err_usage(err, "--temperature: expected at least 0, got %g",
                          o.choice.temperature);
@@ -60,7 +65,8 @@ static int check_options(struct err *err) {
 }
 
 /* The model is made as long as is wanted, and run. */
-static int sample(struct sample_source *s, const struct prompts *p, struct err *err) {
+static int sample(struct sample_source *s, const struct prompts *p,
+                  const struct tokenizer *t, struct err *err) {
     const bool encodes = source_encodes(s);
     const int64_t behind = encodes ? 1 : p->longest;
     if (o.stop < 0 && encodes)
@@ -79,7 +85,7 @@ static int sample(struct sample_source *s, const struct prompts *p, struct err *
     if (rc == 0) {
         note_verbose("weft-sample: %s: %lld positions, %.1f MiB", s->model->name,
                      (long long)decoder_positions(d), (double)decoder_bytes(d) / (1 << 20));
-        rc = sample_write(d, s->model, p, &o, err);
+        rc = sample_write(d, s->model, p, &o, t, err);
     }
     decoder_destroy(d);
     return rc;
@@ -89,13 +95,15 @@ static int run(const char *path, struct err *err) {
     struct sample_source s = {0};
     struct prompts p = {.longest = 0};
     interrupt_catch();
-    int rc = source_open(&s, &o, path, err);
+    struct tokenizer *t = o.tokenizer ? tokenizer_read(o.tokenizer, err) : NULL;
+    int rc = o.tokenizer && !t ? -1 : source_open(&s, &o, path, err);
     if (rc == 0)
-        rc = prompts_read(&p, &o, source_vocab(&s), err);
+        rc = prompts_read(&p, &o, t, source_vocab(&s), err);
     if (rc == 0)
-        rc = sample(&s, &p, err);
+        rc = sample(&s, &p, t, err);
     prompts_release(&p);
     source_close(&s);
+    tokenizer_destroy(t);
     return rc;
 }
 
