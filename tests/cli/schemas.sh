@@ -95,7 +95,7 @@ done <<'END'
 "stages": [{"recompute": 1}]
 "stages": [{}], "micro_batch": 0
 "stages": [{}], "schedule": "lifo"
-"stages": [{}], "optimizer": "lion"
+"stages": [{}], "optimizer": "lamb"
 "stages": [{}], "set": 3
 "stages": [{}], "provenance": "me"
 "stages": [{}], "pin": []
