@@ -60,7 +60,7 @@ CUDA_DEVICE struct part part_of(const struct tensors &t) {
 /* Calls f(j, lanes) for the block's elements of its tensor, a vector of floats at a time. */
 template <typename F> CUDA_DEVICE void each_of_part(const struct part &part, F f) {
     each_of<vector_of<float>::N>(part.n, part.head, threadIdx.x, blockDim.x,
-               [&](int64_t j, auto lanes) { f(part.begin + j, lanes); });
+                                 [&](int64_t j, auto lanes) { f(part.begin + j, lanes); });
 }
 
 /* ---- the norm ----------------------------------------------------------------------------- */
