@@ -203,23 +203,30 @@ CUDA_FUNCTION(adamw) {
     return launch_one(c, I_adamw, &shape, &src, &dst);
 }
 
+/* Calls f(g, p, s) for each element of a gradient, its parameter and the one state that is kept of it. */
+template <typename F>
+CUDA_DEVICE void descend(int64_t n, int64_t head, const float *g, float *p, float *s, F f) {
+    each<float>(n, head, grid_thread(), grid_threads(), [&](int64_t j, auto lanes) {
+        enum { L = decltype(lanes)::N };
+        float gg[L], pp[L], ss[L];
+        load(g + j, lanes, gg);
+        load(p + j, lanes, pp);
+        load(s + j, lanes, ss);
+#pragma unroll
+        for (int i = 0; i < L; i++)
+            f(gg[i], pp[i], ss[i]);
+        store(p + j, lanes, pp);
+        store(s + j, lanes, ss);
+    });
+}
+
 /* b = momentum b + (g + decay p); p -= lr b */
 CUDA_KERNEL void sgd(int64_t n, int64_t head, float momentum, float decay,
                      const struct scalars *now, const float *g, float *p, float *b) {
     const float lr = now->lr, grad_scale = now->grad_scale;
-    each<float>(n, head, grid_thread(), grid_threads(), [&](int64_t j, auto lanes) {
-        enum { L = decltype(lanes)::N };
-        float gg[L], pp[L], bb[L];
-        load(g + j, lanes, gg);
-        load(p + j, lanes, pp);
-        load(b + j, lanes, bb);
-#pragma unroll
-        for (int i = 0; i < L; i++) {
-            bb[i] = momentum * bb[i] + (grad_scale * gg[i] + decay * pp[i]);
-            pp[i] -= lr * bb[i];
-        }
-        store(p + j, lanes, pp);
-        store(b + j, lanes, bb);
+    descend(n, head, g, p, b, [&](float gg, float &pp, float &bb) {
+        bb = momentum * bb + (grad_scale * gg + decay * pp);
+        pp -= lr * bb;
     });
 }
 
@@ -236,20 +243,10 @@ CUDA_FUNCTION(sgd) {
 CUDA_KERNEL void lion(int64_t n, int64_t head, float beta1, float beta2, float decay,
                       const struct scalars *now, const float *g, float *p, float *m) {
     const float lr = now->lr, grad_scale = now->grad_scale;
-    each<float>(n, head, grid_thread(), grid_threads(), [&](int64_t j, auto lanes) {
-        enum { L = decltype(lanes)::N };
-        float gg[L], pp[L], mm[L];
-        load(g + j, lanes, gg);
-        load(p + j, lanes, pp);
-        load(m + j, lanes, mm);
-#pragma unroll
-        for (int i = 0; i < L; i++) {
-            const float d = grad_scale * gg[i], c = fmaf(beta1, mm[i], (1 - beta1) * d);
-            mm[i] = fmaf(beta2, mm[i], (1 - beta2) * d);
-            pp[i] -= lr * fmaf(decay, pp[i], (float)((c > 0) - (c < 0)));
-        }
-        store(p + j, lanes, pp);
-        store(m + j, lanes, mm);
+    descend(n, head, g, p, m, [&](float gg, float &pp, float &mm) {
+        const float d = grad_scale * gg, c = fmaf(beta1, mm, (1 - beta1) * d);
+        mm = fmaf(beta2, mm, (1 - beta2) * d);
+        pp -= lr * fmaf(decay, pp, (float)((c > 0) - (c < 0)));
     });
 }
 

@@ -27,8 +27,9 @@
  *
  * Order. A stream of n tokens has (n-1)/seq windows of seq+1 tokens, of which the last is
  * the first of the next: so every token is a target once in an epoch. (Windows for pairs do not
- * overlap.) Windows of masked tokens begin where their examples do, in both splits. Sample i of training is window P(i mod size) of epoch i / size, where P is a permutation
- * drawn from (seed, epoch). Validation is read in file order, the same in every epoch.
+ * overlap.) Windows of masked tokens begin where their examples do, in both splits. Sample i of
+ * training is window P(i mod size) of epoch i / size, where P is a permutation drawn from (seed,
+ * epoch). Validation is read in file order, the same in every epoch.
  *
  * Invariants: files are fully checked when opened: tokens are < vocab and labels < classes; and
  * what is read of them later is checked again, so a file that is cut short or changed meanwhile is
@@ -87,10 +88,9 @@ struct data_spec {
 };
 
 struct data_info {
-    const char *
-        format; /* "text", "nanoGPT tokens", "llm.c tokens", "32-bit tokens", "masked tokens",
-                                  "token sequences", "IDX images", "CIFAR-10 images",
-                                  "synthetic tokens", "synthetic images", "mixture" */
+    /* "text", "nanoGPT tokens", "llm.c tokens", "32-bit tokens", "masked tokens", "token sequences",
+     * "IDX images", "CIFAR-10 images", "synthetic tokens", "synthetic images", "mixture" */
+    const char *format;
     int64_t items;             /* tokens, pairs or images in source */
     bool cut;                  /* pairs: some are longer than the model's sequences */
     int64_t size[DATA_SPLITS]; /* samples of each split */

@@ -3,9 +3,10 @@
  * A file whose name ends in ".bin" holds little-endian tokens: of 16 bits (nanoGPT), or with llm.c's
  * header of 256 int32 (magic, version 1, number of tokens), whose magic says 16 or 32 bits. One that
  * ends in ".u32" holds 32-bit tokens, one that ends in ".m32" such as are no targets where TOKEN_MASK
- * is set: of fine-tuning, whose windows begin with an example each. Of any other file each byte is a token. A file of nanoGPT is
- * not taken for one of llm.c: the magic would be the token ids 55432, 308, and GPT-2's end at 50256;
- * nor is one of 32 bits for one of 16: every second token would be the upper half of an id.
+ * is set: of fine-tuning, whose windows begin with an example each. Of any other file each byte is a
+ * token. A file of nanoGPT is not taken for one of llm.c: the magic would be the token ids 55432, 308,
+ * and GPT-2's end at 50256; nor is one of 32 bits for one of 16: every second token would be the upper
+ * half of an id.
  *
  *     struct token_stream s;
  *     struct token_vocab vocab = {50257, ""};
@@ -34,8 +35,8 @@ struct token_view {
     int64_t offset; /* of the first token, bytes */
     int64_t tokens;
     int width; /* bytes of a token: 1, 2 or 4 */
-    const char *
-        format; /* "text", "nanoGPT tokens", "llm.c tokens", "32-bit tokens", "masked tokens" */
+    /* "text", "nanoGPT tokens", "llm.c tokens", "32-bit tokens", "masked tokens" */
+    const char *format;
     bool masked; /* TOKEN_MASK may be set */
 };
 
@@ -70,8 +71,8 @@ struct token_file {
  * halves of 32-bit ones. Returns 0 or -1. */
 int token_file_check(const struct token_file *f, struct err *err);
 
-/* Reads count tokens from first on, both inside the file, with their masks. It may have changed since it was checked:
- * no id beyond the vocabulary gets through. Returns 0, or -1 (EXIT_SYSTEM). */
+/* Reads count tokens from first on, both inside the file, with their masks. It may have changed since it
+ * was checked: no id beyond the vocabulary gets through. Returns 0, or -1 (EXIT_SYSTEM). */
 int token_file_read(const struct token_file *f, int64_t first, int64_t count, int32_t *out,
                     struct err *err);
 

@@ -1,3 +1,4 @@
+/* Whole code points (see whole.h). */
 #include "text/whole.h"
 
 #include "text/unicode.h"

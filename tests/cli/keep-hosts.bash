@@ -1,6 +1,7 @@
 # What the tests of several hosts share: hosts are addresses of this machine, reached by a program in place of ssh, and
 # each has ranks, an agent and a memory of its own. The caller has `set -u` and tap.bash.
 # shellcheck shell=bash
+# shellcheck disable=SC2034 # The tests that include this use what it sets.
 bin=${WEFT_BIN:?}
 n=0 failed=0
 export ASAN_OPTIONS=detect_leaks=0 # Open MPI does not free all

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 enum { HALVINGS = 20, OFFLOADS = 3, TEXT = 120 };
-#define LESS                                                                               \
-    0.8 /* of what a plan takes, that the next one may take, where the kernel killed it */
+/* Of what a plan takes, that the next one may take, where the kernel killed it. */
+static const double LESS = 0.8;
 
 /* ---- what a plan needs --------------------------------------------------------------------- */
 

@@ -91,14 +91,13 @@ static int titan_degrees(struct line *l) {
 }
 
 /* Layers named in each part. */
-static int titan_parts(struct line *l, const json_t *parts, int stages) {
+static int titan_parts(struct line *l, const json_t *parts, int *blocks, int stages) {
     if ((int)json_array_size(parts) != stages)
         return err_input(l->err, PART "module_fqns_per_model_part: %zu parts, expected %d",
                          json_array_size(parts), stages);
     size_t i, j;
     const json_t *part, *name;
     int64_t layers = 0;
-    int *blocks = (int *)l->w.blocks;
     json_array_foreach(parts, i, part) {
         json_array_foreach(part, j, name) {
             const char *text = json_string_value(name);
@@ -114,9 +113,8 @@ static int titan_parts(struct line *l, const json_t *parts, int stages) {
 }
 
 /* The embedding and the output count as layers of the first and the last stage. */
-static int titan_even(struct line *l, int stages) {
+static int titan_even(struct line *l, int *blocks, int stages) {
     int64_t first, last;
-    int *blocks = (int *)l->w.blocks;
     if (read_count(l, PART "pipeline_parallel_first_stage_less_layers", 1, &first) < 0 ||
         read_count(l, PART "pipeline_parallel_last_stage_less_layers", 1, &last) < 0)
         return -1;
@@ -159,7 +157,8 @@ static int titan_stages(struct line *l, int **blocks) {
     int stages = (int)(w->pp * chunks);
     *blocks = mem_array((size_t)stages, sizeof **blocks);
     w->blocks = *blocks;
-    int rc = json_array_size(parts) ? titan_parts(l, parts, stages) : titan_even(l, stages);
+    int rc = json_array_size(parts) ? titan_parts(l, parts, *blocks, stages)
+                                    : titan_even(l, *blocks, stages);
     line_flag(l, PART "module_fqns_per_model_part");
     return rc;
 }

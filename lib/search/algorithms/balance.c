@@ -316,7 +316,7 @@ static void prepare(struct filler *f) {
         to->far = far_of(f, k);
         to->in_flight = candidate_in_flight(ev, c, k);
         to->rank = rank[k];
-        /* What neighbours send is not counted here: a little room for it. */
+        /* What messages need is not known before the cuts: a little room for it, see make_room. */
         to->memory = limit ? (double)(limit - ev->reserve_bytes - limit / 64) : 0;
         to->memory *= (double)c->n_groups / c->n_stages; /* stages of a group share alike */
     }
