@@ -311,13 +311,13 @@ static void prepare(struct filler *f) {
     candidate_ranks(c, rank);
     for (int k = 0; k < c->n_stages; k++) {
         struct fill *to = &f->fills[k];
-        int64_t limit = search_memory(&ev->space->p, rank[k], c->stages[k].devices);
+        int64_t limit = eval_room(ev, rank[k], c->stages[k].devices);
         to->prefix = candidate_prefix(ev, c, k, rank[k]);
         to->far = far_of(f, k);
         to->in_flight = candidate_in_flight(ev, c, k);
         to->rank = rank[k];
         /* What messages need is not known before the cuts: a little room for it, see make_room. */
-        to->memory = limit ? (double)(limit - ev->reserve_bytes - limit / 64) : 0;
+        to->memory = limit ? (double)(limit - limit / 64) : 0;
         to->memory *= (double)c->n_groups / c->n_stages; /* stages of a group share alike */
     }
     for (int k = c->n_stages - 1; k >= 0; k--)

@@ -81,10 +81,9 @@ static bool fits(const struct branch *b, int k, const struct stage_sum *sum) {
         return true;
     struct in_flight f = candidate_in_flight(&b->s->eval, &b->c, k);
     int group = k % b->c.n_groups;
-    int64_t limit = search_memory(b->p, b->rank[group], b->c.stages[k].devices);
+    int64_t room = eval_room(&b->s->eval, b->rank[group], b->c.stages[k].devices);
     stage_bytes_add(&bytes, sum, &f);
-    return stage_bytes_sum(&bytes) <=
-           SEARCH_MEMORY_SLACK * (double)(limit - b->s->eval.reserve_bytes);
+    return stage_bytes_sum(&bytes) <= SEARCH_MEMORY_SLACK * (double)room;
 }
 
 /* Would group k, or all devices together, be busy for longer than the best plan takes? */

@@ -46,12 +46,11 @@ struct ilp {
 static double bytes_left(struct evaluate *ev, const struct candidate *c, int k,
                          const struct prefix *t, const struct in_flight *f, double now) {
     struct stage_bytes bytes = {0};
-    int64_t limit =
-        search_memory(&ev->space->p, candidate_rank(c, k), c->stages[k].devices);
+    int64_t limit = eval_room(ev, candidate_rank(c, k), c->stages[k].devices);
     if (!limit)
         return INFINITY;
     stage_bytes_add(&bytes, eval_stage_sum(ev, t, &c->stages[k]), f);
-    return (double)(limit - ev->reserve_bytes - limit / 64) * c->n_groups / c->n_stages -
+    return (double)(limit - limit / 64) * c->n_groups / c->n_stages -
            (stage_bytes_sum(&bytes) - now);
 }
 

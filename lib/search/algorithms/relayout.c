@@ -319,11 +319,11 @@ static bool choose(struct relayout *r) {
  * the memory equally. */
 static double bytes_left(struct relayout *r, const struct candidate *c) {
     struct stage_bytes bytes = {0};
-    int64_t limit = search_memory(&r->ev->space->p, r->first_rank, r->st->devices);
+    int64_t limit = eval_room(r->ev, r->first_rank, r->st->devices);
     if (!limit)
         return INFINITY;
     stage_bytes_add(&bytes, eval_stage_sum(r->ev, r->t, r->st), &r->in_flight);
-    return (double)(limit - r->ev->reserve_bytes - limit / 64) * c->n_groups / c->n_stages -
+    return (double)(limit - limit / 64) * c->n_groups / c->n_stages -
            stage_bytes_sum(&bytes);
 }
 

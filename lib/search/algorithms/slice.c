@@ -187,9 +187,9 @@ static void add_column(struct slicer *z, int class, int devices, struct preset p
     struct evaluate *ev = &z->s->eval;
     struct column *c = mem_alloc(sizeof *c);
     int rank = z->classes[class].first;
-    int64_t memory = search_memory(&ev->space->p, rank, devices);
+    int64_t memory = eval_room(ev, rank, devices);
     c->class = class;
-    c->memory = (double)(memory - ev->reserve_bytes - memory / 64);
+    c->memory = (double)(memory - memory / 64);
     c->st = (struct search_stage){
         .end = ev->space->p.model->n_ops, .devices = devices, .zero = zero};
     c->st.recompute_level = recompute.level;

@@ -39,6 +39,7 @@ bool score_better(const struct score *a, const struct score *b);
 struct stage_sum {
     double forward_us, backward_us, weights_us, reduce_us, update_us;
     double fixed, slot[POOL_COUNT], temp, update_temp; /* bytes */
+    uint64_t groups;                                   /* see struct load */
     bool missing;
 };
 
@@ -106,6 +107,10 @@ void eval_overflows(struct evaluate *ev, const struct candidate *c, double *byte
 /* Returns equal numbers for candidates that are compiled to the same program: layouts
  * that a stage has for ops of other stages do not matter. */
 uint64_t eval_identity(const struct evaluate *ev, const struct candidate *c);
+
+/* The bytes that stages may fill by estimate on each of so many devices, from a rank on: what is known
+ * to be needed beside estimates is left out. 0 = no limit. */
+int64_t eval_room(const struct evaluate *ev, int rank, int devices);
 
 struct in_flight candidate_in_flight(struct evaluate *ev, const struct candidate *c, int k);
 /* Returns the stage's own part of a score, looked up or summed. */

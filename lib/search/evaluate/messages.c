@@ -41,18 +41,19 @@ struct message {
     double *pack_us, *take_us; /* the times to which its costs are added */
 };
 
-/* Returns the elements that the busiest sender sends. The receivers that want a part
- * of its shard are divided among the devices that hold the same shard. */
-static double most_sent(const struct work *w, const struct message *msg) {
+/* Returns to how many receivers the busiest sender sends. The receivers that want a part of its
+ * shard are divided among the devices that hold the same shard. */
+static double most_takers(const struct work *w, const struct message *msg) {
     double copies =
         fmax(1, floor(w->c->stages[msg->from].devices * msg->held / msg->all + 0.5));
     double takers = w->c->stages[msg->to].devices * fmax(msg->got, msg->held) / msg->all;
-    return ceil(takers / copies - 1e-6) * fmin(msg->got, msg->held);
+    return ceil(takers / copies - 1e-6);
 }
 
 /* Adds the message; returns the time of receiving it. */
 static double add_message(struct evaluate *ev, struct work *w, struct message msg) {
-    double sent = ceil(most_sent(w, &msg)), size = (double)dtype_size(msg.dtype);
+    double takers = most_takers(w, &msg), size = (double)dtype_size(msg.dtype);
+    double sent = ceil(takers * fmin(msg.got, msg.held));
     *msg.pack_us += cost_copy_us(&ev->cost, msg.dtype, (int64_t)sent,
                                  (int64_t)(sent < msg.got ? sent : msg.got));
     /* Whichever end moves more bytes bounds the time. */
@@ -66,6 +67,8 @@ static double add_message(struct evaluate *ev, struct work *w, struct message ms
                               (int64_t)(size * fmax(sent, msg.got)));
     *msg.take_us += take_us;
     w->staging[msg.from] += size * sent * msg.depth;
+    w->messages[msg.from] += own ? 0 : takers;
+    w->messages[msg.to] += own ? 0 : fmax(1, ceil(msg.got / msg.held - 1e-6));
     w->missing |= lacks(ev);
     return take_us;
 }

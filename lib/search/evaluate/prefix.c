@@ -25,7 +25,7 @@ static struct prefix *prefix_make(struct evaluate *ev) {
     struct prefix *t = mem_alloc(sizeof *t);
     size_t spans = n / TEMP_SPAN + 1;
     size_t bytes = (n + repeats) * (sizeof *t->until + sizeof *t->brief) +
-                   2 * (n + spans) * sizeof *t->temp +
+                   3 * (n + spans) * sizeof *t->temp +
                    (edges + readers) * sizeof *t->taken + n * sizeof *t->illegal;
     t->until = mem_alloc(bytes);
     t->instance = t->until + n;
@@ -34,7 +34,9 @@ static struct prefix *prefix_make(struct evaluate *ev) {
     t->update_temp = t->temp + n;
     t->temp_of_span = t->update_temp + n;
     t->update_temp_of_span = t->temp_of_span + spans;
-    t->taken = (struct shard_size *)(t->update_temp_of_span + spans);
+    t->groups = (uint64_t *)(t->update_temp_of_span + spans);
+    t->groups_of_span = t->groups + n;
+    t->taken = (struct shard_size *)(t->groups_of_span + spans);
     t->given = t->taken + readers;
     t->illegal = (int *)(t->given + edges);
     ev->prefix_bytes += (int64_t)bytes;
@@ -173,24 +175,42 @@ static int64_t largest(const int64_t *v, const int64_t *of_span, int first, int 
 
 /* The ops of the deduplicated model that stand for ops first .. end-1 are one range of
  * it, unless both ends lie in instances that the second instance stands for. */
-int64_t prefix_temp(const struct space *sp, const struct prefix *t, int first, int end,
-                    int64_t *update_temp) {
-    const struct blocks *g = &sp->blocks;
-    int from = g->x.of[first], to = g->x.of[end - 1] + 1, r = g->s.repeat_of[first];
-    if (r >= 0 && r == g->s.repeat_of[end - 1] && to - from != end - first) {
+static void small_range(const struct blocks *g, int first, int end, int *from, int *to) {
+    int r = g->s.repeat_of[first];
+    *from = g->x.of[first];
+    *to = g->x.of[end - 1] + 1;
+    if (r >= 0 && r == g->s.repeat_of[end - 1] && *to - *from != end - first) {
         const struct repeat *repeat = &g->s.repeats[r];
         int second = g->x.of[repeat->first + repeat->period];
-        from = from < second ? from : second;
-        to = to > second + repeat->period ? to : second + repeat->period;
+        *from = *from < second ? *from : second;
+        *to = *to > second + repeat->period ? *to : second + repeat->period;
     } else if (r >= 0 && structure_instance(&g->s, first) > 0) {
         /* a partial instance, followed by whole ones */
         const struct repeat *repeat = &g->s.repeats[r];
         int second = g->x.of[repeat->first + repeat->period];
-        if (end - first >= repeat->period && from < second + repeat->period)
-            from = second;
+        if (end - first >= repeat->period && *from < second + repeat->period)
+            *from = second;
     }
+}
+
+int64_t prefix_temp(const struct space *sp, const struct prefix *t, int first, int end,
+                    int64_t *update_temp) {
+    int from, to;
+    small_range(&sp->blocks, first, end, &from, &to);
     *update_temp = largest(t->update_temp, t->update_temp_of_span, from, to);
     return largest(t->temp, t->temp_of_span, from, to);
+}
+
+uint64_t prefix_groups(const struct space *sp, const struct prefix *t, int first, int end) {
+    uint64_t all = 0;
+    int from, to;
+    small_range(&sp->blocks, first, end, &from, &to);
+    for (int i = from; i < to;) {
+        bool whole = i % TEMP_SPAN == 0 && i + TEMP_SPAN <= to;
+        all |= whole ? t->groups_of_span[i / TEMP_SPAN] : t->groups[i];
+        i += whole ? TEMP_SPAN : 1;
+    }
+    return all;
 }
 
 bool prefix_legal(const struct space *sp, const struct prefix *t, int first, int end) {

@@ -37,13 +37,15 @@ struct prefix {
         double fixed, slot[POOL_COUNT], across;
     } * brief;                   /* [+ 1] of `until`, followed by those of `instance` */
     int64_t *temp, *update_temp; /* [ops of the deduplicated model] */
-    /* the largest of every TEMP_SPAN of them */
+    uint64_t *groups;            /* [ops of the deduplicated model] see struct load */
+    /* of every TEMP_SPAN of them: the largest, and all groups */
     int64_t *temp_of_span, *update_temp_of_span;
+    uint64_t *groups_of_span;
     struct shard_size *taken, *given; /* [readers of the small edges], [small edges] */
     int *illegal; /* [+ 1] how many ops in front have a layout that splits unevenly */
 };
 
-/* Finding the largest temporaries of a range looks at one number for this many ops. */
+/* Finding the largest temporaries of a range looks at one number for this many ops; its groups too. */
 enum { TEMP_SPAN = 8 };
 
 /* apart: weight gradients are computed separately. The result is valid until
@@ -77,6 +79,8 @@ struct brief prefix_brief_of(const struct space *sp, const struct prefix *t,
 /* Bytes of the largest temporaries of a range, and of its update. */
 int64_t prefix_temp(const struct space *sp, const struct prefix *t, int first, int end,
                     int64_t *update_temp);
+/* The groups of a range's collectives. */
+uint64_t prefix_groups(const struct space *sp, const struct prefix *t, int first, int end);
 /* The shard of the edge's tensor that an op of the deduplicated model, the origin or a
  * reader, has. */
 struct shard_size prefix_shard_of(const struct space *sp, const struct prefix *t,

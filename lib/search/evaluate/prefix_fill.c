@@ -223,12 +223,13 @@ static void add_load(const struct space *sp, struct prefix *t, int i,
         load_add(&t->until[i + 1], &t->instance[r], repeat->count - 3);
 }
 
-static void find_largest(struct prefix *t, int n) {
+static void find_spans(struct prefix *t, int n) {
     for (int i = 0; i < n; i++) {
         int64_t *most = &t->temp_of_span[i / TEMP_SPAN],
                 *update = &t->update_temp_of_span[i / TEMP_SPAN];
         *most = t->temp[i] > *most ? t->temp[i] : *most;
         *update = t->update_temp[i] > *update ? t->update_temp[i] : *update;
+        t->groups_of_span[i / TEMP_SPAN] |= t->groups[i];
     }
 }
 
@@ -254,9 +255,10 @@ void prefix_fill(struct evaluate *ev, struct prefix *t) {
             f->own[i] = load_of(ev, t, i);
         t->temp[i] += f->own[i].temp;
         t->update_temp[i] = f->own[i].update_temp;
+        t->groups[i] = f->own[i].groups;
         add_load(ev->space, t, i, &f->own[i]);
     }
-    find_largest(t, n);
+    find_spans(t, n);
     for (int i = 0; i <= n + g->s.n_repeats; i++)
         t->brief[i] = prefix_brief_of(ev->space, t, &t->until[i]);
 }

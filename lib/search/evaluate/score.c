@@ -85,6 +85,7 @@ static struct stage_sum sum_stage(struct evaluate *ev, const struct prefix *t,
                             .fixed = v[LOAD_fixed],
                             .temp = (double)l.temp,
                             .update_temp = v[LOAD_across] + (double)l.update_temp,
+                            .groups = prefix_groups(ev->space, t, st->first, st->end),
                             .missing = v[LOAD_missing] > 0.5};
     memcpy(sum.slot, &v[LOAD_slot], sizeof sum.slot);
     double reduce_us = 0;
@@ -148,13 +149,14 @@ bool eval_legal(struct evaluate *ev, const struct candidate *c) {
 static struct work work_begin(const struct candidate *c) {
     size_t n = (size_t)c->n_stages + 1;
     struct work w = {.c = c, .n = c->n_stages};
-    w.prefixes =
-        mem_array(n, sizeof *w.prefixes + sizeof *w.sums + sizeof *w.times +
-                         sizeof *w.staging + sizeof *w.rank + sizeof *w.first_passing);
+    w.prefixes = mem_array(n, sizeof *w.prefixes + sizeof *w.sums + sizeof *w.times +
+                                  sizeof *w.staging + sizeof *w.messages + sizeof *w.rank +
+                                  sizeof *w.first_passing);
     w.sums = (const struct stage_sum **)(w.prefixes + n);
     w.times = (struct estimate_stage *)(w.sums + n);
     w.staging = (double *)(w.times + n);
-    w.rank = (int *)(w.staging + n);
+    w.messages = w.staging + n;
+    w.rank = (int *)(w.messages + n);
     w.first_passing = w.rank + n;
     candidate_ranks(c, w.rank);
     return w;
@@ -163,16 +165,15 @@ static struct work work_begin(const struct candidate *c) {
 /* By how many bytes a group of devices exceeds its memory; negative where it does not. */
 static double group_excess(struct evaluate *ev, const struct work *w, int g) {
     struct stage_bytes bytes = {0};
-    double staging = 0;
+    double beside = 0;
     for (int k = g; k < w->n; k += w->c->n_groups) {
         struct in_flight f = candidate_in_flight(ev, w->c, k);
         stage_bytes_add(&bytes, w->sums[k], &f);
-        staging += w->staging[k];
+        beside += w->staging[k] + (ev->exact ? 0 : work_communicators(ev, w, k));
     }
-    int64_t limit = search_memory(&ev->space->p, w->rank[g], w->c->stages[g].devices);
-    double most = limit ? (double)(limit - ev->reserve_bytes) : 0;
+    double most = (double)eval_room(ev, w->rank[g], w->c->stages[g].devices);
     most *= ev->exact ? SEARCH_MEMORY_SLACK : 1;
-    return stage_bytes_sum(&bytes) + staging - most;
+    return stage_bytes_sum(&bytes) + beside - most;
 }
 
 /* Finds the group of devices that comes nearest to its memory limit or exceeds it

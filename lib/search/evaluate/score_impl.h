@@ -13,7 +13,8 @@ struct work {
     int *rank; /* [stages] first ranks */
     const struct prefix **prefixes;
     struct estimate_stage *times;
-    double *staging; /* [stages] bytes */
+    double *staging;  /* [stages] bytes */
+    double *messages; /* [stages] partners of a device, each direction and tensor apart */
     const struct stage_sum **sums;
     /* [stages + 1] index of the first tensor that the stage receives going forward */
     int *first_passing;
@@ -32,5 +33,8 @@ struct passing {
 /* Adds messages between the stages of a candidate to their times and their staging
  * bytes; the stages themselves are already summed. */
 void eval_add_messages(struct evaluate *ev, struct work *w);
+
+/* Bytes on a device of stage k for communicators, the whole job's apart (room.c). */
+double work_communicators(const struct evaluate *ev, const struct work *w, int k);
 
 #endif

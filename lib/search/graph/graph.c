@@ -21,11 +21,14 @@ void load_add(struct load *to, const struct load *l, double times) {
             to->reduce[k].axes = l->reduce[i].axes;
         to->reduce[k].elems += times * l->reduce[i].elems;
     }
+    to->groups |= l->groups;
     if (l->temp > to->temp)
         to->temp = l->temp;
     if (l->update_temp > to->update_temp)
         to->update_temp = l->update_temp;
 }
+
+_Static_assert(MESH_MAX_AXES <= 6, "a set of sets of axes is one word");
 
 /* ---- compiling a window ---------------------------------------------------------------- */
 
@@ -76,6 +79,8 @@ static void add_instr(struct graph *g, const struct stage_program *sp, int i, bo
                       struct load *l) {
     const struct instr *ins = &sp->instrs[i];
     bool update = i >= sp->seg[SEG_REDUCE];
+    if (opcode_is_collective(ins->code))
+        l->groups |= UINT64_C(1) << ins->axes;
     if (ins->code == I_norm) {
         *norm = true;
         g->norm_us = cost_instr(g->cost, &g->plan, sp, ins).us;

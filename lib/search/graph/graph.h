@@ -56,6 +56,8 @@ struct load {
         unsigned axes; /* 0 = the entry is free */
         double elems;
     } reduce[LOAD_REDUCTIONS]; /* of gradients */
+    /* The sets of mesh axes along which collectives run, bit i for the set i. They do not add up. */
+    uint64_t groups;
     /* Bytes of temporaries: the most that are held at once in forward and backward,
      * and in the update in addition to those across the norm. These do not add up. */
     int64_t temp, update_temp;

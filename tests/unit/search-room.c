@@ -1,0 +1,108 @@
+/* What scores count for NCCL's communicators against what the compiled program has of them: the plans of
+ * a grid, several stages on a group among them. */
+#include "search/algorithms/grid.h"
+#include "search/space/space.h"
+
+#include "../unit/tap.h"
+#include "program/beside.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static const char cluster_name[] = "a100-2x8";
+static workspace_query *const no_workspace[] = {NULL};
+
+/* Groups of devices of all plans: how many, what is compiled for them and by how much the counts are off
+ * together, and how far one is below at most. In communicators of a collective: a message's is a quarter. */
+struct counts {
+    struct search *s;
+    int64_t plans, groups;
+    double compiled, off, most_below;
+};
+
+/* By group: what scores leave for the rest with communicators counted, less what they leave without. */
+static void counted(struct search *s, const struct candidate *c, double *bytes) {
+    double *without = mem_array((size_t)c->n_groups, sizeof *without);
+    eval_overflows(&s->eval, c, bytes);
+    s->space.p.beside = NULL;
+    eval_overflows(&s->eval, c, without);
+    s->space.p.beside = no_workspace;
+    for (int g = 0; g < c->n_groups; g++)
+        bytes[g] -= without[g];
+    free(without);
+}
+
+static void compare(void *arg, const struct candidate *c, struct score score) {
+    struct counts *n = arg;
+    enum { EVERY = 7 };
+    (void)score;
+    if (n->plans++ % EVERY)
+        return;
+    struct plan *plan = space_plan_of(&n->s->space, c);
+    struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
+    double *bytes = mem_array((size_t)c->n_groups, sizeof *bytes);
+    counted(n->s, c, bytes);
+    for (int k = 0; g && k < c->n_groups; k++) {
+        const struct cluster *cl = &n->s->space.p.cluster;
+        double one = (double)cl->groups[0].reserve.bytes[RESERVE_collectives];
+        const struct workspace_site at = {g, k, cl, 1};
+        double compiled = (double)beside_communicators(&at) / one,
+               off = bytes[k] / one - compiled;
+        n->groups++;
+        n->compiled += compiled;
+        n->off += fabs(off);
+        n->most_below = fmax(n->most_below, -off);
+    }
+    free(bytes);
+    program_destroy(g);
+    plan_destroy(plan);
+}
+
+static void test_model(const char *model, const char *set, int devices, double most) {
+    int64_t micro[] = {4, 16};
+    struct err err = {0};
+    struct search_problem p = {.devices = devices,
+                               .batch = 64,
+                               .micro = micro,
+                               .n_micro = 2,
+                               .max_zero = ZERO_PARAMETERS,
+                               .schedules = (1u << SCHEDULE_COUNT) - 1,
+                               .memory_of_kinds = true,
+                               .beside = no_workspace,
+                               .top = 1,
+                               .seed = 1};
+    if (cluster_read(&p.cluster, cluster_name, &err) < 0 ||
+        !(p.model = model_load(model, set, &err)) ||
+        !(p.provider = provider_open(NULL, NULL, &p.cluster, true, &err))) {
+        ok(false, "%s: %s", model, err.msg);
+        return;
+    }
+    p.memory_bytes = cluster_most_memory(&p.cluster, 0, devices);
+    struct search s;
+    struct grid g;
+    struct counts n = {.s = &s};
+    search_begin(&s, &p);
+    grid_init(&g, &s);
+    g.wide = true;
+    g.take = compare;
+    g.arg = &n;
+    for (int groups = 1; groups <= devices && groups <= g.n_blocks; groups *= 2)
+        for (int i = 0; i < p.n_micro; i++)
+            grid_walk(&g, groups, micro[i]);
+    ok(n.groups > 30 && n.off <= most * n.compiled && n.most_below <= 1.5,
+       "%s on %d: %lld groups, off by %.1f %%, at most %.2f communicators below", model,
+       devices, (long long)n.groups, 100 * n.off / n.compiled, n.most_below);
+    grid_release(&g);
+    search_end(&s);
+    provider_destroy((struct cost_provider *)p.provider);
+    model_destroy(p.model);
+}
+
+int main(void) {
+    test_model("gpt:350M", "layers=4", 8, 0.1);
+    test_model("gpt:350M", "layers=4", 16, 0.1);
+    test_model("moe:380M", "layers=4", 8, 0.1);
+    test_model("t5:770M", "layers=2", 6, 0.1);
+    test_model("wide-resnet:250M", NULL, 8, 0.1);
+    return done_testing();
+}
