@@ -108,6 +108,11 @@ static void gather(struct pool *to, struct pool *from) {
         take_over(to->space, from->space, &k->c, &c);
         pool_score(to, &c);
     }
+    for (int i = 0; i < from->n_near && from != to; i++) {
+        to->member = from->near[i].member;
+        take_over(to->space, from->space, &from->near[i].c, &c);
+        pool_score(to, &c);
+    }
     for (int64_t i = 0; i < from->incumbents.n && from != to; i++) {
         to->member = from->incumbents.p[i].k.member;
         take_over(to->space, from->space, &from->incumbents.p[i].k.c, &c);

@@ -224,6 +224,17 @@ static void evaluate_alternatives(struct pool *pool) {
     }
 }
 
+/* The fastest one that fits is good enough: the others are slower. */
+static void evaluate_near(struct pool *pool) {
+    for (int i = 0; i < pool->n_near && !budget_out_of_time(pool->budget); i++) {
+        struct entry *k = &pool->near[i];
+        if (pool->n_plans && k->score.time_us >= pool->plans[0].plan.time_us)
+            return;
+        if (isfinite(evaluate_and_add(pool, k, true)))
+            return;
+    }
+}
+
 /* A search that ended by itself may only hand out what does not depend on the
  * machine's speed; a plan evaluated on the way is the fallback, or counts if there was
  * a budget. */
@@ -236,6 +247,7 @@ void pool_evaluate_finalists(struct pool *pool) {
     struct evaluated other = drop_evaluated(pool), *fallback = &pool->fallback;
     evaluate_finalists(pool);
     evaluate_alternatives(pool);
+    evaluate_near(pool);
     evaluate_incumbents(
         pool, 0, pool->n_plans ? USUAL_SLACK * pool->plans[0].plan.time_us : INFINITY);
     if (budget_is_limited(pool->budget) && pool->n_plans && other.plan.plan &&

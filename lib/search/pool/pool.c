@@ -94,6 +94,31 @@ static void keep_lacking(struct pool *pool, const struct candidate *c,
     *has = true;
 }
 
+/* Remembers the fastest candidates that exceed the memory by less than estimates may err. */
+static void keep_near(struct pool *pool, const struct candidate *c,
+                      const struct score *score) {
+    enum { PART = 64 };
+    int at = pool->n_near;
+    if (score->unknown || score->overflow > pool->space->p.memory_bytes / PART)
+        return;
+    while (at > 0 && score->time_us < pool->near[at - 1].score.time_us)
+        at--;
+    if (at == MOST_NEAR)
+        return;
+    uint64_t hash = eval_identity(pool->ev, c);
+    for (int i = 0; i < pool->n_near; i++)
+        if (pool->near[i].hash == hash)
+            return;
+    int last = pool->n_near < MOST_NEAR ? pool->n_near++ : MOST_NEAR - 1;
+    struct entry room = pool->near[last];
+    memmove(&pool->near[at + 1], &pool->near[at], sizeof room * (size_t)(last - at));
+    pool->near[at] = room;
+    if (!room.c.stages)
+        pool->near[at].c = candidate_make(pool->space);
+    remember(pool, &pool->near[at], c, score, hash,
+             pool->space->p.top > 1 ? space_class(pool->space, c) : 0);
+}
+
 /* Inserts the candidate into the list of the best, unless it is too slow or an equal
  * one is there. */
 static void keep(struct pool *pool, const struct candidate *c, const struct score *score) {
@@ -122,9 +147,10 @@ static void keep(struct pool *pool, const struct candidate *c, const struct scor
 
 struct score pool_score(struct pool *pool, const struct candidate *c) {
     struct score score = eval_score(pool->ev, c);
-    if (score.unknown || score.overflow)
+    if (score.unknown || score.overflow) {
         keep_lacking(pool, c, &score);
-    else
+        keep_near(pool, c, &score);
+    } else
         keep(pool, c, &score);
     return score;
 }
@@ -168,7 +194,7 @@ void pool_begin(struct pool *pool, struct evaluate *ev, struct budget *b) {
 }
 
 void pool_forget(struct pool *pool) {
-    pool->n_best = pool->n_alternatives = 0;
+    pool->n_best = pool->n_alternatives = pool->n_near = 0;
     pool->ev->exact = pool->proven = false;
     pool_forget_incumbents(pool);
     note_best(pool);
@@ -181,6 +207,8 @@ void pool_end(struct pool *pool) {
     candidate_release(&pool->unknown.c);
     for (int i = 0; i < MOST_ALTERNATIVES + MOST_WINNERS; i++)
         candidate_release(&pool->alternatives[i].c);
+    for (int i = 0; i < MOST_NEAR; i++)
+        candidate_release(&pool->near[i].c);
     free(pool->best);
     for (int i = 0; i < pool->n_plans; i++)
         plan_destroy(pool->plans[i].plan.plan);

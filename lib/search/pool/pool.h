@@ -5,6 +5,7 @@
  *   alternatives  candidates of another kind than the best, whose scores may be closer to the truth
  *   incumbents    the best at fixed points of the work (incumbents.h), so that a longer budget never
  *                 gives a slower plan
+ *   near          the fastest that exceed the memory by a little, by estimate: estimates may be too high
  *   nearest       the best whose costs are known but that does not fit; unknown: the best that might
  *                 fit but lacks profile rows. They explain why there is no plan.
  *   plans         what was compiled and simulated, fastest first: these are handed out
@@ -43,7 +44,7 @@ struct evaluated {
     bool first;     /* of its class */
 };
 
-enum { MOST_ALTERNATIVES = 9, MOST_WINNERS = 64 };
+enum { MOST_ALTERNATIVES = 9, MOST_WINNERS = 64, MOST_NEAR = 8 };
 
 struct pool {
     struct evaluate *ev; /* borrowed, like the space and the budget */
@@ -54,6 +55,8 @@ struct pool {
     int n_best, max_best;
     struct entry alternatives[MOST_ALTERNATIVES + MOST_WINNERS];
     int n_alternatives;
+    struct entry near[MOST_NEAR];
+    int n_near;
     ARR(struct incumbent) incumbents; /* in the order in which they were noted */
     int64_t incumbents_evaluated;     /* how many of them were evaluated */
     int64_t next_incumbent; /* the value of budget.work at which to note the next one */
