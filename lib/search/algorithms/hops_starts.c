@@ -192,6 +192,17 @@ static void add_interleaved(struct starts *st) {
     candidate_release(&o.c);
 }
 
+/* Is it the best of its depth and micro-batch? */
+static bool is_first_shape(const struct starts *st, int64_t i) {
+    const struct candidate *c = &st->list.p[i].c;
+    for (int64_t k = 0; k < i; k++)
+        if (st->list.p[k].c.n_stages == c->n_stages &&
+            st->list.p[k].c.n_groups == c->n_groups &&
+            st->list.p[k].c.micro_batch == c->micro_batch)
+            return false;
+    return true;
+}
+
 /* The best under a schedule with weight gradients apart: all is compiled anew for that. */
 static void add_apart_under(struct starts *st, enum schedule schedule) {
     enum { FEW = 3 };
@@ -199,7 +210,8 @@ static void add_apart_under(struct starts *st, enum schedule schedule) {
     struct option o = {.c = candidate_make(sp)};
     for (int64_t i = 0, n = 0; i < st->list.n && n < FEW; i++) {
         const struct option *from = &st->list.p[i];
-        if (from->c.n_groups < 2 || from->c.n_groups < from->c.n_stages)
+        if (from->c.n_groups < 2 || from->c.n_groups < from->c.n_stages ||
+            !is_first_shape(st, i))
             continue;
         n++;
         o.score = (struct score){.unknown = true};
