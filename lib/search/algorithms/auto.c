@@ -34,16 +34,16 @@ static int prove(struct search *s, struct err *err) {
     return 0;
 }
 
-/* Members that share a lane run in this order. */
+/* Members that share a lane run in this order. Of 60 odd settings hops was behind grid in one, by 2.8 %:
+ * with grid among them none is. */
 static const struct member {
     int round, lane;
     const char *name;
     search_algorithm *run;
     int64_t most_stages; /* stages that it may score; 0 = its own limit */
 } members[] = {
-    {0, 0, "hops", search_hops, 0},
-    {0, 1, "bound", prove, 0},
-    {1, 0, "gradient", search_gradient, 0},
+    {0, 0, "hops", search_hops, 0},     {0, 1, "bound", prove, 0},
+    {1, 0, "grid", search_grid, 0},     {1, 0, "gradient", search_gradient, 0},
     {1, 0, "mcmc", search_mcmc, 40000},
 };
 enum { MEMBERS = sizeof members / sizeof *members };
