@@ -56,6 +56,11 @@ void nfc_destroy(struct nfc *form) {
     free(form);
 }
 
+void nfc_text_put(struct nfc_text *text, const char *s, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        arr_push(text, s[i]);
+}
+
 bool nfc_may_change(const char *text, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         if ((unsigned char)text[i] >= 0xcc) /* the first byte of U+0300 and of all behind */

@@ -31,6 +31,9 @@ struct nfc_text {
     int64_t n, cap;
 };
 
+/* Appends n bytes. */
+void nfc_text_put(struct nfc_text *text, const char *s, int64_t n);
+
 struct nfc;
 struct nfc *nfc_create(void);
 void nfc_destroy(struct nfc *form); /* NULL is fine */

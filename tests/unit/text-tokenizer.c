@@ -12,12 +12,12 @@
 /* ---- merges ----------------------------------------------------------------------------- */
 
 /* The definition: again and again the leftmost of the pairs of the least rank. */
-static int64_t merge_plainly(const struct merges *m, int32_t *ids, int64_t n) {
+static int64_t merge_plainly(const struct pairs *m, int32_t *ids, int64_t n) {
     for (;;) {
-        const struct merge *best = NULL;
+        const struct pair *best = NULL;
         int64_t at = 0;
         for (int64_t i = 0; i + 1 < n; i++) {
-            const struct merge *x = merges_find(m, ids[i], ids[i + 1]);
+            const struct pair *x = pairs_find(m, ids[i], ids[i + 1]);
             if (x && (!best || x->rank < best->rank))
                 best = x, at = i;
         }
@@ -35,14 +35,14 @@ static void test_merges(uint64_t seed) {
     struct rng r = {.seed = seed};
     int bad = 0;
     for (int trial = 0; trial < 200; trial++) {
-        struct merges m;
+        struct pairs m;
         struct merging room = {0};
-        merges_init(&m, MERGES);
+        pairs_init(&m, MERGES);
         for (int i = 0; i < MERGES; i++) {
             int32_t a = (int32_t)rng_below(&r, LETTERS + i),
                     b = (int32_t)rng_below(&r, LETTERS + i);
-            if (!merges_find(&m, a, b))
-                merges_put(&m, (struct merge){a, b, i, LETTERS + i});
+            if (!pairs_find(&m, a, b))
+                pairs_put(&m, (struct pair){a, b, i, LETTERS + i});
         }
         int32_t ids[LONGEST], want[LONGEST];
         int64_t n = 1 + rng_below(&r, LONGEST);
