@@ -65,7 +65,7 @@ static int read_charsmap(struct normalizer *z, const json_t *doc, struct err *er
     if (z->map.n)
         return err_input(err, "type: a second \"Precompiled\", expected at most one");
     return charsmap_read(&z->map, base64, strlen(base64), err) < 0
-               ? err_at(err, "precompiled_charsmap")
+               ? err_prefix(err, "precompiled_charsmap")
                : 0;
 }
 
