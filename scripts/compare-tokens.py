@@ -2,15 +2,16 @@
 """weft-tokens gives the ids that Hugging Face's tokenizers gives, and how fast both are.
 
     $PYTHON scripts/compare-tokens.py [--bin BUILD/bin] [--patterns NAME...] [--texts N] [--real MB] [--seed N]
-        [--fixture FILE]
+        [--fixture FILE] [--trained FILE]
 
 Needs the packages tokenizers, sentencepiece and protobuf; nothing is downloaded. Under each pattern that
 weft-tokens knows, a small byte-level BPE tokenizer is trained on text at hand and written as tokenizer.json,
 with merges as pairs and as strings; and so are BPE and Unigram models of sentencepiece, in the forms that
 Llama 2, Mistral, Gemma, T5 and mT5 have. Then both encode: every code point of Unicode; texts of random code points of many
 scripts, blanks, line ends and contractions; and the pages, sources and manuals of this tree and of Python.
-All ids must be the same, and so must the decoded text. At last both encode the real text by turns, on one
-thread. With --fixture only a tokenizer and texts for the tests are written. Ends with status 1 if any
+All ids must be the same, and so must the decoded text. Then both encode the real text by turns, on one
+thread. Last, both train on random texts and on the real one: the tokenizers must be the same. With --fixture
+or --trained only tokenizers and texts for the tests are written. Ends with status 1 if any
 id differs.
 """
 import argparse
@@ -254,6 +255,50 @@ def speed(binary, t, path, texts, folder, rounds=5):
           f"thread, {ratio:.2f} of its time (medians of {rounds}, by turns)", flush=True)
 
 
+def trained(texts, vocab):
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer, t.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    t.train_from_iterator(texts, trainers.BpeTrainer(
+        vocab_size=vocab, special_tokens=[END], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    return t
+
+
+def trains(binary, texts, vocab, folder, what):
+    """Whether both learn the same from texts, and in which processor time."""
+    names = []
+    for i, text in enumerate(texts):
+        names.append(f"{folder}/{i}.txt")
+        with open(names[-1], "w", encoding="utf-8", newline="") as f:
+            f.write(text)
+    begin = os.times().children_user + os.times().children_system
+    subprocess.run([binary, "--train", str(vocab), "--end", END, "-o", f"{folder}/trained.json", *names], check=True)
+    ours = os.times().children_user + os.times().children_system - begin
+    begin = time.process_time()
+    want = json.loads(trained(texts, vocab).to_str())
+    theirs = time.process_time() - begin
+    with open(f"{folder}/trained.json", encoding="utf-8") as f:
+        same = json.load(f) == want
+    time_of = f", weft-tokens in {ours / theirs:.2f} of tokenizers' time" if theirs > 0.5 else ""
+    print(f"trained, {what}: {len(want['model']['merges'])} merges {'the same' if same else 'DIFFER'}{time_of}",
+          flush=True)
+    return not same
+
+
+def small_text(rng):
+    """Few letters and long runs, where pairs overlap, tie, and come to the same token in several ways."""
+    letters = rng.choice(["ab", "aab ", "abc é", "a'bs\n 1"])
+    return "".join(rng.choice(letters) * rng.choice([1, 1, 1, 2, 5]) for _ in range(rng.randrange(2000)))
+
+
+def write_trained(path, rng):
+    texts = [*(random_text(rng) for _ in range(20)), *(small_text(rng)[:500] for _ in range(4))]
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump({"vocab": 500, "texts": texts, "tokenizer": json.loads(trained(texts, 500).to_str())}, f,
+                  ensure_ascii=True, separators=(",", ":"))
+        f.write("\n")
+
+
 def write_fixture(path, patterns, rng):
     """A small tokenizer for each pattern, with texts and their ids: what the tests read."""
     cases = []
@@ -276,10 +321,13 @@ def main():
     parser.add_argument("--real", type=float, default=6, metavar="MB")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--fixture")
+    parser.add_argument("--trained")
     args = parser.parse_args()
     rng = random.Random(args.seed)
     if args.fixture:
         return write_fixture(args.fixture, args.patterns, rng)
+    if args.trained:
+        return write_trained(args.trained, rng)
     binary, real, bad = os.path.abspath(args.bin) + "/weft-tokens", read_real(args.real * 1e6), 0
     with tempfile.TemporaryDirectory() as folder:
         for i, pattern in enumerate(args.patterns):
@@ -291,6 +339,10 @@ def main():
             bad += compare(binary, t, path, real, folder, f"{pattern}, real")
             bad += decodes(binary, t, path, "".join(texts[:100]))
             speed(binary, t, path, real, folder)
+        for i in range(20):
+            bad += trains(binary, [small_text(rng)], 258 + 40 * i, folder, "few letters")
+        bad += trains(binary, [random_text(rng) for _ in range(args.texts)], 3000, folder, "random")
+        bad += trains(binary, real, 30000, folder, "real")
     return bad > 0
 
 

@@ -147,7 +147,7 @@ static void join(struct nfc *form) {
     form->points.n = n;
 }
 
-static void put_utf8(struct nfc_text *out, uint32_t c) {
+void nfc_text_point(struct nfc_text *out, uint32_t c) {
     if (c < 0x80) {
         arr_push(out, (char)c);
         return;
@@ -166,5 +166,5 @@ void nfc_compose(struct nfc *form, const char *text, int64_t n, struct nfc_text 
         take_apart(form, utf8_point(s, &bytes));
     join(form);
     for (int64_t i = 0; i < form->points.n; i++)
-        put_utf8(out, form->points.p[i]);
+        nfc_text_point(out, form->points.p[i]);
 }

@@ -1,4 +1,5 @@
 /* The model of a tokenizer.json: its tokens, and how they come together. */
+#include "text/byte_chars.h"
 #include "text/tokenizer_impl.h"
 #include "text/unicode.h"
 
@@ -15,22 +16,11 @@ static int expect_empty(const json_t *obj, const char *key, struct err *err) {
 
 /* ---- bytes as characters --------------------------------------------------------------------- */
 
-/* GPT-2's bytes_to_unicode: printable bytes of Latin-1 are the characters of their numbers, the others
- * those from U+0100 on, in their order. -1: a character that is no byte. */
-static int byte_of(uint32_t point) {
-    if ((point > 0x20 && point < 0x7f) || (point > 0xa0 && point < 0x100 && point != 0xad))
-        return (int)point;
-    const int k = (int)point - 0x100;
-    if (k < 0 || k > 67)
-        return -1;
-    return k <= 0x20 ? k : k <= 0x42 ? 0x7f + k - 0x21 : 0xad;
-}
-
 /* Writes the bytes of a token's characters to out and returns how many; -1 where one is no byte. */
 static int64_t bytes_of(const char *token, size_t size, char *out) {
     int64_t n = 0;
     for (const char *s = token; s < token + size;) {
-        int length, byte = byte_of(utf8_point(s, &length));
+        int length, byte = byte_of_char(utf8_point(s, &length));
         if (byte < 0)
             return -1;
         out[n++] = (char)byte;

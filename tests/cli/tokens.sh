@@ -83,6 +83,25 @@ run -o wide.bin wide.json far.txt
 is "$(numbers wide.bin d4 0 | cut -d' ' -f1-3) $(numbers wide.bin u4 1024 | cut -d' ' -f2)" \
     '20240801 7 2 69999' 'a large vocabulary has 32 bits'
 
+# ---- training -------------------------------------------------------------------------------------
+trained=$tokens/trained.json
+files=()
+for ((k = 0; k < $(jq '.texts | length' "$trained"); k++)); do
+    jq -j ".texts[$k]" "$trained" >"t$k.txt"
+    files+=("t$k.txt")
+done
+run --train "$(jq .vocab "$trained")" --end '<|endoftext|>' "${files[@]}"
+jq -S .tokenizer "$trained" >want
+[ "$status" -eq 0 ] && jq -S . out | cmp -s - want
+ok $? 'training learns the same tokenizer'
+run --train 300 -o own.json "${files[@]}"
+"$bin/weft-tokens" own.json a.txt | "$bin/weft-tokens" --decode own.json >out
+is "$status $(cat out)" "0 $(cat a.txt)" 'a tokenizer of its own is read'
+run --train 100 a.txt
+refuses 2 '--train: ' 'too few tokens for the bytes'
+run --train 300 --decode a.txt
+refuses 2 '--train excludes' 'training and decoding'
+
 # ---- what is refused ---------------------------------------------------------------------------------
 changed() { # changed FILTER PATTERN TEXT [TOKENIZER]
     jq "$1" "${4-llama3}.json" >bad.json

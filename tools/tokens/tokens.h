@@ -1,4 +1,4 @@
-/* tokens.h - the parts of weft-tokens: texts to ids, files of ids, ids to text. */
+/* tokens.h - the parts of weft-tokens: texts to ids, files of ids, ids to text, tokenizers. */
 #ifndef WEFT_TOKENS_TOOL_H
 #define WEFT_TOKENS_TOOL_H
 
@@ -7,6 +7,7 @@
 struct tokens_options {
     const char *output, *begin, *end; /* NULL: not given */
     bool ids, decode;
+    int64_t train;    /* tokens of a tokenizer to learn; 0: there is one */
     int64_t examples; /* positions of a sequence; 0: the files are no examples */
 };
 
@@ -32,6 +33,13 @@ int tokens_examples(struct tokenizer *t, const struct tokens_options *o, char *c
 
 /* Writes the text of the ids in the files. Returns 0 or -1. */
 int tokens_decode(const struct tokenizer *t, char *const *files, int n, struct err *err);
+
+/* ---- tokens_train.c ------------------------------------------------------------------------- */
+
+/* Learns a tokenizer of o->train tokens from the files, each a document, with what --begin and --end name as
+ * its special tokens: to standard output or o->output. Returns 0 or -1. */
+int tokens_train(const struct tokens_options *o, char *const *files, int n,
+                 struct err *err);
 
 /* ---- tokens_write.c ------------------------------------------------------------------------- */
 

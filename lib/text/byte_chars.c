@@ -1,0 +1,18 @@
+#include "text/byte_chars.h"
+
+int byte_of_char(uint32_t point) {
+    if ((point > 0x20 && point < 0x7f) || (point > 0xa0 && point < 0x100 && point != 0xad))
+        return (int)point;
+    const int k = (int)point - 0x100;
+    if (k < 0 || k > 67)
+        return -1;
+    return k <= 0x20 ? k : k <= 0x42 ? 0x7f + k - 0x21 : 0xad;
+}
+
+uint32_t char_of_byte(int byte) {
+    if (byte_of_char((uint32_t)byte) == byte)
+        return (uint32_t)byte;
+    return 0x100u + (uint32_t)(byte <= 0x20   ? byte
+                               : byte == 0xad ? 67
+                                              : byte - 0x7f + 0x21);
+}
