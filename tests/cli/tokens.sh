@@ -23,8 +23,16 @@ numbers() { # numbers FILE TYPE SKIP: od on one line
 }
 
 # ---- the same ids ---------------------------------------------------------------------------------
+write_texts() { # write_texts FILTER FILE PREFIX: each into a file of its own, which $files lists
+    local line
+    files=()
+    while read -r line; do
+        files+=("$3${#files[@]}.txt")
+        base64 -d <<<"$line" >"${files[-1]}"
+    done < <(jq -r "$1 | @base64" "$2")
+}
 same_ids() { # same_ids CASES: of all tokenizers of a file
-    local i k name texts decoded files
+    local i k name texts decoded
     for ((i = 0; i < $(jq length "$1"); i++)); do
         jq ".[$i]" "$1" >case
         name=$(jq -r .name case)
@@ -32,11 +40,7 @@ same_ids() { # same_ids CASES: of all tokenizers of a file
         jq 'del(.tokenizer)' case >texts
         texts=$(jq '.texts | length' texts)
         decoded=$(jq '[.texts[:5][] | select(.decoded)] | length | if . == 0 then 1 else . end' texts)
-        files=()
-        for ((k = 0; k < texts; k++)); do
-            jq -j ".texts[$k].text" texts >"$k.txt"
-            files+=("$k.txt")
-        done
+        write_texts .texts[].text texts ''
         run "$name.json" "${files[@]}"
         jq -r '.texts[].ids | map(tostring) | join(" ")' texts >want
         [ "$status" -eq 0 ] && cmp -s out want
@@ -85,11 +89,7 @@ is "$(numbers wide.bin d4 0 | cut -d' ' -f1-3) $(numbers wide.bin u4 1024 | cut 
 
 # ---- training -------------------------------------------------------------------------------------
 trained=$tokens/trained.json
-files=()
-for ((k = 0; k < $(jq '.texts | length' "$trained"); k++)); do
-    jq -j ".texts[$k]" "$trained" >"t$k.txt"
-    files+=("t$k.txt")
-done
+write_texts .texts[] "$trained" t
 run --train "$(jq .vocab "$trained")" --end '<|endoftext|>' "${files[@]}"
 jq -S .tokenizer "$trained" >want
 [ "$status" -eq 0 ] && jq -S . out | cmp -s - want
