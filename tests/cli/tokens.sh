@@ -87,6 +87,36 @@ run -o wide.bin wide.json far.txt
 is "$(numbers wide.bin d4 0 | cut -d' ' -f1-3) $(numbers wide.bin u4 1024 | cut -d' ' -f2)" \
     '20240801 7 2 69999' 'a large vocabulary has 32 bits'
 
+run --raw --end '<|endoftext|>' -o raw.bin gpt2.json a.txt b.txt
+is "$status $(numbers raw.bin u2 0)" "0 $all" "nanoGPT's tokens"
+run --end '<|endoftext|>' -o raw.u32 gpt2.json a.txt b.txt
+is "$status $(numbers raw.u32 u4 0)" "0 $all" 'tokens of 32 bits'
+
+# ---- documents in lines, packed -----------------------------------------------------------------------
+letters() { jq -nc --arg t "$1" '{url: "u", text: $t}'; }
+{ letters '#$%()*+-/<=' && echo && letters '#$' && letters '#' && letters '(((((' && letters ')))'; } >lines.jsonl
+run --lines text llama3.json lines.jsonl
+is "$status $(wc -l <out)" '0 5' 'a document in each line'
+run --lines text --pack 8 -o packed.m32 llama3.json lines.jsonl
+is "$status $(grep -o '5 documents in [0-9]* sequences of 8' err)" "0 5 documents in $(($(stat -c %s packed.m32) / 32)) sequences of 8" \
+    'documents packed into sequences'
+"$bin/weft-tokens" --lines text llama3.json lines.jsonl >ids
+# What stands in a sequence, from a masked token on: a document each, and ids 0 of padding.
+numbers packed.m32 d4 0 | awk '{ for (i = 1; i < NF; i++) {
+    if ((i - 1) % 8 == 0) print ""; if ($i < 0) { printf "\n%d", $i + 2147483648 } else printf " %d", $i } }' |
+    grep -v '^0*$' | sort >got
+awk 'NF > 8 { for (i = 1; i <= NF; i++) printf "%s%s", $i, i % 8 == 0 || i == NF ? "\n" : " "; next } { print }' ids |
+    awk 'NF > 1' | sort >want
+cmp -s got want
+ok $? 'each whole, from its first token, which is no target'
+echo '{"txt": "a"}' >bad.jsonl
+run --lines text gpt2.json bad.jsonl
+refuses 3 'bad.jsonl: line 1: text' 'a line without the key'
+run --pack 8 -o packed.bin gpt2.json a.txt
+refuses 2 '--pack: ' 'packing into another file'
+run --raw -o raw.bin wide.json far.txt
+refuses 3 '--raw: ' 'ids of more than 16 bits for nanoGPT'
+
 # ---- training -------------------------------------------------------------------------------------
 trained=$tokens/trained.json
 write_texts .texts[] "$trained" t
