@@ -8,11 +8,3 @@ int byte_of_char(uint32_t point) {
         return -1;
     return k <= 0x20 ? k : k <= 0x42 ? 0x7f + k - 0x21 : 0xad;
 }
-
-uint32_t char_of_byte(int byte) {
-    if (byte_of_char((uint32_t)byte) == byte)
-        return (uint32_t)byte;
-    return 0x100u + (uint32_t)(byte <= 0x20   ? byte
-                               : byte == 0xad ? 67
-                                              : byte - 0x7f + 0x21);
-}
