@@ -98,36 +98,45 @@ void charsmap_release(struct charsmap *map) {
 
 /* ---- a text -------------------------------------------------------------------------------- */
 
+/* What comes of [s, end); of the first that anything comes of, *head is how much belongs to its beginning. */
 static void put(const struct charsmap *map, int64_t found, const char *s, const char *end,
-                struct nfc_text *out) {
+                struct nfc_text *out, int64_t *head) {
     const char *text = found < 0 ? s : map->texts + found;
+    int bytes;
     nfc_text_put(out, text, found < 0 ? end - s : (int64_t)strlen(text));
+    if (*head == 0 && out->n > 0) {
+        utf8_point(s, &bytes);
+        *head = s + bytes == end ? out->n : 1;
+    }
 }
 
 static void put_grapheme(const struct charsmap *map, const char *s, const char *end,
-                         struct nfc_text *out) {
+                         struct nfc_text *out, int64_t *head) {
     const int64_t whole = end - s < WHOLE_BELOW ? charsmap_find(map, s, end - s) : -1;
     if (whole >= 0) {
-        put(map, whole, s, end, out);
+        put(map, whole, s, end, out, head);
         return;
     }
     for (int bytes; s < end; s += bytes) {
         utf8_point(s, &bytes);
-        put(map, charsmap_find(map, s, bytes), s, s + bytes, out);
+        put(map, charsmap_find(map, s, bytes), s, s + bytes, out, head);
     }
 }
 
-void charsmap_apply(const struct charsmap *map, const char *text, int64_t n,
-                    struct nfc_text *out) {
+int64_t charsmap_apply(const struct charsmap *map, const char *text, int64_t n,
+                       struct nfc_text *out) {
     const char *end = text + n;
+    int64_t head = 0;
+    out->n = 0;
     for (const char *s = text, *next; s < end; s = next) {
         next = s + 1;
         if ((unsigned char)*s < 0x80 && *s != '\r' &&
             (next == end || (unsigned char)*next < 0x80)) {
-            put(map, map->ascii[(unsigned char)*s], s, next, out);
+            put(map, map->ascii[(unsigned char)*s], s, next, out, &head);
             continue;
         }
         next = grapheme_end(map->classes, s, end);
-        put_grapheme(map, s, next, out);
+        put_grapheme(map, s, next, out, &head);
     }
+    return head;
 }

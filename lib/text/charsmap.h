@@ -28,10 +28,11 @@ struct charsmap {
 int charsmap_read(struct charsmap *map, const char *base64, size_t length, struct err *err);
 void charsmap_release(struct charsmap *map); /* a zeroed one is fine */
 
-/* Appends what n bytes of UTF-8 become. As the library tokenizers does it, a grapheme of less than 6 bytes
- * that begins with a key is replaced whole by what the shortest such key stands for; of others each code
- * point is. */
-void charsmap_apply(const struct charsmap *map, const char *text, int64_t n,
-                    struct nfc_text *out);
+/* Puts into *out, in place of what it held, what n bytes of UTF-8 become. As the library tokenizers does it, a
+ * grapheme of less than 6 bytes that begins with a key is replaced whole by what the shortest such key stands
+ * for; of others each code point is. Returns how many bytes of it the library takes to begin where the text
+ * does: what a code point became, or else 1. */
+int64_t charsmap_apply(const struct charsmap *map, const char *text, int64_t n,
+                       struct nfc_text *out);
 
 #endif

@@ -163,6 +163,7 @@ static struct span strip(const unsigned char *kinds, struct span s, bool left, b
 struct span normalizer_run(struct normalizer *z, const unsigned char *kinds,
                            struct span s) {
     int used = 0;
+    z->head = 1;
     for (int64_t i = 0; i < z->steps.n; i++) {
         const struct normal_step *step = &z->steps.p[i];
         struct nfc_text *out = &z->rooms[used];
@@ -177,7 +178,7 @@ struct span normalizer_run(struct normalizer *z, const unsigned char *kinds,
         out->n = 0;
         switch (step->kind) {
         case NORMAL_NFC: nfc_compose(z->nfc, s.bytes, s.n, out); break;
-        case NORMAL_CHARSMAP: charsmap_apply(&z->map, s.bytes, s.n, out); break;
+        case NORMAL_CHARSMAP: z->head = charsmap_apply(&z->map, s.bytes, s.n, out); break;
         case NORMAL_PREPEND:
             nfc_text_put(out, step->to.bytes, step->to.n);
             nfc_text_put(out, s.bytes, s.n);

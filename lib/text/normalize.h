@@ -42,6 +42,8 @@ struct normalizer {
     struct nfc *nfc;
     struct charsmap map;
     struct nfc_text rooms[2];
+    int64_t
+        head; /* bytes of what was normalized last that begin where its text does; > 0 */
 };
 
 /* Null, one normalizer or a Sequence of them; what is not known is refused by its key. Returns 0 or -1, and

@@ -170,13 +170,11 @@ void tokenizer_encode_words(struct tokenizer *t, struct span s, bool first,
     const char *end = s.bytes + s.n;
     for (const char *at = s.bytes, *next; at < end; at = next) {
         int bytes;
-        next = unicode_space_behind(t->kinds, at, end);
-        first &= next == at;
-        at = next;
+        next = at = unicode_space_behind(t->kinds, at, end);
         while (next < end && !unicode_is_space(t->kinds, next, &bytes))
             next += bytes;
         if (next > at)
-            encode_piece(t, (struct span){at, next - at}, first, ids);
-        first = false;
+            encode_piece(t, (struct span){at, next - at},
+                         first && at - s.bytes < t->normalizer.head, ids);
     }
 }
