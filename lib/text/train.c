@@ -29,7 +29,7 @@ struct train_entry {
     int64_t count;
     int32_t left, right;
     int64_t pair;   /* its place among the pairs */
-    int32_t *words; /* [n] owned: that had it first then */
+    int32_t *words; /* [n] in the arena: that had it first then */
     int64_t n;
 };
 
@@ -59,8 +59,6 @@ void bpe_trainer_destroy(struct bpe_trainer *t) {
         return;
     for (int64_t i = 0; i < t->pairs.n; i++)
         arr_release(&t->pairs.p[i].fresh);
-    for (int64_t i = 0; i < t->heap.n; i++)
-        free(t->heap.p[i].words);
     free(t->kinds);
     hashtable_release(&t->by_text);
     arr_release(&t->words);
@@ -245,13 +243,13 @@ static struct train_entry pop(struct bpe_trainer *t) {
 static void push_fresh(struct bpe_trainer *t) {
     for (int64_t i = 0; i < t->fresh.n; i++) {
         struct train_pair *pair = &t->pairs.p[t->fresh.p[i]];
-        if (pair->count > 0)
+        if (pair->count > 0) {
+            int32_t *words = arena_array(&t->arena, (size_t)pair->fresh.n, sizeof *words);
+            memcpy(words, pair->fresh.p, (size_t)pair->fresh.n * sizeof *words);
             push(t, (struct train_entry){pair->count, pair->left, pair->right,
-                                         t->fresh.p[i], pair->fresh.p, pair->fresh.n});
-        else
-            free(pair->fresh.p);
-        pair->fresh.p = NULL;
-        pair->fresh.n = pair->fresh.cap = 0;
+                                         t->fresh.p[i], words, pair->fresh.n});
+        }
+        arr_release(&pair->fresh);
     }
     t->fresh.n = 0;
 }
@@ -270,13 +268,10 @@ static json_t *merge_pairs(struct bpe_trainer *t, int64_t vocab) {
     while (t->names.n < vocab && t->heap.n) {
         struct train_entry top = pop(t);
         const int64_t count = t->pairs.p[top.pair].count;
-        if (count < 1) {
-            free(top.words);
-            continue;
-        }
-        if (count != top.count) {
+        if (count != top.count) { /* other merges took some of it, or all */
             top.count = count;
-            push(t, top);
+            if (count > 0)
+                push(t, top);
             continue;
         }
         const struct span left = t->names.p[top.left], right = t->names.p[top.right];
@@ -284,7 +279,6 @@ static json_t *merge_pairs(struct bpe_trainer *t, int64_t vocab) {
         json_array_append_new(merges, json_pack("[o,o]", text_of(left), text_of(right)));
         for (int64_t i = 0; i < top.n; i++)
             merge_in(t, top.words[i], &top, id);
-        free(top.words);
         push_fresh(t);
     }
     return merges;
