@@ -88,7 +88,6 @@ struct unigram {
 };
 
 /* Builds the trie of the tokens, which have their scores. */
-struct tokenizer;
 void unigram_init(struct tokenizer *t);
 /* Appends the ids of a word, as the Viterbi algorithm finds them. */
 void unigram_encode(struct tokenizer *t, struct span word, struct token_ids *ids);
