@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 """weft-tokens gives the ids that Hugging Face's tokenizers gives, and how fast both are.
 
-    $PYTHON scripts/compare-tokens.py [--bin BUILD/bin] [--patterns NAME...] [--texts N] [--seed N] [--fixture FILE]
+    $PYTHON scripts/compare-tokens.py [--bin BUILD/bin] [--patterns NAME...] [--texts N] [--real MB] [--seed N]
+        [--fixture FILE] [--trained FILE]
 
-Needs the package tokenizers; nothing is downloaded. Under each pattern that weft-tokens knows, a small
-byte-level BPE tokenizer is trained on text at hand and written as tokenizer.json, with merges as pairs and
-as strings. Then both encode: every code point of Unicode; texts of random code points of many
+Needs the packages tokenizers, sentencepiece and protobuf; nothing is downloaded. Under each pattern that
+weft-tokens knows, a small byte-level BPE tokenizer is trained on text at hand and written as tokenizer.json,
+with merges as pairs and as strings; and so are BPE and Unigram models of sentencepiece, in the forms that
+Llama 2, Mistral, Gemma, T5 and mT5 have. Then both encode: every code point of Unicode; texts of random code points of many
 scripts, blanks, line ends and contractions; and the pages, sources and manuals of this tree and of Python.
-All ids must be the same, and so must the decoded text. At last both encode the real text by turns, on one
-thread. With --fixture only a tokenizer and texts for the tests are written. Ends with status 1 if any
+All ids must be the same, and so must the decoded text. Then both encode the real text by turns, on one
+thread. Last, both train on random texts and on the real one: the tokenizers must be the same. With --fixture
+or --trained only tokenizers and texts for the tests are written. Ends with status 1 if any
 id differs.
 """
 import argparse
 import glob
+import io
 import json
 import os
 import random
@@ -34,13 +38,86 @@ CL100K = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|NUMBERS| ?[^\s
 REGEXES = {"gpt2-split": GPT2, "qwen2": CL100K.replace("NUMBERS", r"\p{N}"),
            "llama3": CL100K.replace("NUMBERS", r"\p{N}{1,3}")}
 PATTERNS = ["gpt2", "gpt2-prefix", *REGEXES, "qwen2-nfc"]
+BLANK = "\u2581"
 REGEXES["qwen2-nfc"] = REGEXES["qwen2"]
 SCRIPTS = [(0x20, 0x7e), (0xa0, 0x24f), (0x300, 0x36f), (0x370, 0x3ff), (0x400, 0x4ff), (0x590, 0x5ff), (0x600, 0x6ff),
            (0x900, 0x97f), (0xe00, 0xe7f), (0x2000, 0x206f), (0x2150, 0x218f), (0x3040, 0x30ff),
            (0x4e00, 0x9fff), (0xac00, 0xd7a3), (0x1f300, 0x1f6ff), (0x1d400, 0x1d7ff), (0, 0x10ffff)]
 WORDS = ["'s", "'S", "'ll", "'LL", "'Re", "'\u017f", "'t", "''ve", " ", "  ", "\n", "\r\n", "\t", " \n ", "\u00a0",
-         "\u3000", "\u0085", "\u180e", "\u200b", "\u2028", "0", "1234567", "\u0664\u0665", "\u216b", "e\u0301", END,
+         "\u3000", BLANK, "\ufffd", "\u0085", "\u180e", "\u200b", "\u2028", "0", "1234567", "\u0664\u0665", "\u216b", "e\u0301", END,
          "<|mask|>", "<tool>", "<tool>x", " <|pad|> "]
+
+
+def pieces(kind, texts, vocab, **options):
+    """The model that sentencepiece trains on lines of these texts."""
+    import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2
+    out, model = io.BytesIO(), sentencepiece_model_pb2.ModelProto()
+    lines = [line for text in texts for line in text.split("\n") if line.strip() and "\0" not in line]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines[::1 + len(lines) // 20000]), model_writer=out, model_type=kind, vocab_size=vocab,
+        hard_vocab_limit=False, minloglevel=2, num_threads=1, **options)
+    model.ParseFromString(out.getvalue())
+    return model
+
+
+def sentence_bpe(texts, vocab, byte_fallback=True, **options):
+    """Llama 2's model: merges are all the ways to make a piece of two, the better piece first."""
+    proto = pieces("bpe", texts, vocab, byte_fallback=byte_fallback, normalization_rule_name="identity",
+                   remove_extra_whitespaces=False, character_coverage=0.99 if vocab < 1000 else 0.9995).pieces
+    ids = {p.piece: i for i, p in enumerate(proto)}
+    merges = [(-p.score, i, p.piece[:k], p.piece[k:]) for i, p in enumerate(proto) if p.type == 1
+              for k in range(1, len(p.piece)) if p.piece[:k] in ids and p.piece[k:] in ids]
+    return Tokenizer(models.BPE(ids, [m[2:] for m in sorted(merges)], byte_fallback=byte_fallback, unk_token="<unk>",
+                                **options))
+
+
+def sentence_unigram(texts, vocab, byte_fallback=False):
+    few = {}
+    if vocab < 1000:  # of a fixture, which has no room for the rules of NFKC
+        few = {"normalization_rule_tsv": f"{ROOT}/tests/tokens/rules.tsv", "character_coverage": 0.99}
+    proto = pieces("unigram", texts, vocab, byte_fallback=byte_fallback, **few)
+    t = Tokenizer(models.Unigram([(p.piece, p.score) for p in proto.pieces], proto.trainer_spec.unk_id, byte_fallback))
+    return t, normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap)
+
+
+def sentence(name, texts, vocab):
+    """A tokenizer of sentencepiece's model, as converters of transformers write it."""
+    metaspace = pre_tokenizers.Metaspace
+    back = [decoders.Replace(BLANK, " "), decoders.ByteFallback(), decoders.Fuse()]
+    whole = decoders.Sequence([*back, decoders.Strip(" ", 1, 0)])
+    if name in ("llama2", "mistral", "gemma"):
+        t = sentence_bpe(texts, vocab, fuse_unk=True)
+        t.decoder = decoders.Sequence(back) if name == "gemma" else whole
+        if name == "mistral":
+            t.pre_tokenizer = metaspace(prepend_scheme="first", split=False)
+        else:
+            first = [normalizers.Prepend(BLANK)] if name == "llama2" else []
+            t.normalizer = normalizers.Sequence([*first, normalizers.Replace(" ", BLANK)])
+        if name == "gemma":
+            t.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    elif name.startswith("bpe-unknown"):
+        t = sentence_bpe(texts, vocab, byte_fallback=False, fuse_unk=name.endswith("fused"), ignore_merges=True)
+        t.pre_tokenizer = metaspace(prepend_scheme="first", split=True)
+        t.decoder = decoders.Metaspace(prepend_scheme="first")
+    else:
+        t, charsmap = sentence_unigram(texts, vocab, name == "unigram-bytes")
+        scheme = "first" if name == "t5-first" else "never" if name == "unigram-bytes" else "always"
+        t.normalizer, t.decoder = charsmap, decoders.Metaspace(prepend_scheme=scheme)
+        t.pre_tokenizer = metaspace(prepend_scheme=scheme, split=name != "unigram-bytes")
+        if name.startswith("t5"):
+            t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), t.pre_tokenizer])
+        elif name == "mt5":
+            t.normalizer = normalizers.Sequence([charsmap, normalizers.Strip(left=False, right=True),
+                                                 normalizers.Replace(Regex(" {2,}"), BLANK)])
+        else:
+            t.decoder = decoders.Sequence(back)
+    t.add_special_tokens(["<unk>", "<s>", "</s>", END])
+    return t
+
+
+SENTENCES = ["llama2", "mistral", "gemma", "bpe-unknown", "bpe-unknown-fused", "t5", "t5-first", "mt5", "unigram-bytes"]
+PATTERNS += SENTENCES
 
 
 def pre_tokenizer(pattern):
@@ -51,6 +128,14 @@ def pre_tokenizer(pattern):
 
 
 def train(pattern, texts, vocab):
+    t = sentence(pattern, texts, vocab) if pattern in SENTENCES else byte_level(pattern, texts, vocab)
+    t.add_special_tokens([AddedToken("<|mask|>", lstrip=True, normalized=False),
+                          AddedToken("<|pad|>", rstrip=True, normalized=False)])
+    t.add_tokens([AddedToken("<tool>", normalized=True), AddedToken("<tool>x", normalized=True)])
+    return t
+
+
+def byte_level(pattern, texts, vocab):
     t = Tokenizer(models.BPE(ignore_merges=pattern == "llama3"))
     t.pre_tokenizer, t.decoder = pre_tokenizer(pattern), decoders.ByteLevel()
     if pattern.endswith("nfc"):
@@ -58,15 +143,12 @@ def train(pattern, texts, vocab):
     t.train_from_iterator(texts, trainers.BpeTrainer(
         vocab_size=vocab, special_tokens=[END], show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
-    t.add_special_tokens([AddedToken("<|mask|>", lstrip=True, normalized=False),
-                          AddedToken("<|pad|>", rstrip=True, normalized=False)])
-    t.add_tokens([AddedToken("<tool>", normalized=True), AddedToken("<tool>x", normalized=True)])
     return t
 
 
 def save(t, path, strings):
     doc = json.loads(t.to_str())
-    if strings:
+    if strings and "merges" in doc["model"]:
         doc["model"]["merges"] = [m if isinstance(m, str) else " ".join(m) for m in doc["model"]["merges"]]
     with open(path, "w", encoding="utf-8") as f:
         json.dump(doc, f, ensure_ascii=strings)
@@ -167,19 +249,66 @@ def speed(binary, t, path, texts, folder, rounds=5):
         for text in texts:
             fresh.encode(text, add_special_tokens=False)
         theirs.append(time.process_time() - begin)
-    a, b = sorted(ours)[rounds // 2], sorted(theirs)[rounds // 2]
-    print(f"  {size / 1e6:.1f} MB: weft-tokens {size / a / 1e6:.1f} MB/s, tokenizers {size / b / 1e6:.1f} MB/s "
-          f"on one thread (medians of {rounds})", flush=True)
+    middle = rounds // 2
+    a, b, ratio = (sorted(x)[middle] for x in (ours, theirs, [x / y for x, y in zip(ours, theirs)]))
+    print(f"  {size / 1e6:.1f} MB: weft-tokens {size / a / 1e6:.1f} MB/s, tokenizers {size / b / 1e6:.1f} MB/s on one "
+          f"thread, {ratio:.2f} of its time (medians of {rounds}, by turns)", flush=True)
 
 
-def write_fixture(path, rng):
-    """A tokenizer of 400 tokens for each pattern, with texts and their ids: what the tests read."""
+def trained(texts, vocab):
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer, t.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    t.train_from_iterator(texts, trainers.BpeTrainer(
+        vocab_size=vocab, special_tokens=[END], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    return t
+
+
+def trains(binary, texts, vocab, folder, what):
+    """Whether both learn the same from texts, and in which processor time."""
+    names = []
+    for i, text in enumerate(texts):
+        names.append(f"{folder}/{i}.txt")
+        with open(names[-1], "w", encoding="utf-8", newline="") as f:
+            f.write(text)
+    begin = os.times().children_user + os.times().children_system
+    subprocess.run([binary, "--train", str(vocab), "--end", END, "-o", f"{folder}/trained.json", *names], check=True)
+    ours = os.times().children_user + os.times().children_system - begin
+    begin = time.process_time()
+    want = json.loads(trained(texts, vocab).to_str())
+    theirs = time.process_time() - begin
+    with open(f"{folder}/trained.json", encoding="utf-8") as f:
+        same = json.load(f) == want
+    time_of = f", weft-tokens in {ours / theirs:.2f} of tokenizers' time" if theirs > 0.5 else ""
+    print(f"trained, {what}: {len(want['model']['merges'])} merges {'the same' if same else 'DIFFER'}{time_of}",
+          flush=True)
+    return not same
+
+
+def small_text(rng):
+    """Few letters and long runs, where pairs overlap, tie, and come to the same token in several ways."""
+    letters = rng.choice(["ab", "aab ", "abc é", "a'bs\n 1"])
+    return "".join(rng.choice(letters) * rng.choice([1, 1, 1, 2, 5]) for _ in range(rng.randrange(2000)))
+
+
+def write_trained(path, rng):
+    texts = [*(random_text(rng) for _ in range(20)), *(small_text(rng)[:500] for _ in range(4))]
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump({"vocab": 500, "texts": texts, "tokenizer": json.loads(trained(texts, 500).to_str())}, f,
+                  ensure_ascii=True, separators=(",", ":"))
+        f.write("\n")
+
+
+def write_fixture(path, patterns, rng):
+    """A small tokenizer for each pattern, with texts and their ids: what the tests read."""
     cases = []
-    for pattern in PATTERNS:
-        t = train(pattern, read_real(200000), 400)
+    for pattern in patterns:
+        doc = train(pattern, read_real(200000), 700 if pattern in SENTENCES else 400).to_str()
+        t = Tokenizer.from_str(doc)
         texts = ["Hello world, it's 12345 o'clock!\n\n  Yes.", *(random_text(rng) for _ in range(40))]
-        cases.append({"name": pattern, "tokenizer": json.loads(t.to_str()), "texts": [
-            {"text": x, "ids": t.encode(x, add_special_tokens=False).ids} for x in texts]})
+        cases.append({"name": pattern, "tokenizer": json.loads(doc), "texts": [
+            {"text": x, "ids": ids, "decoded": t.decode(ids, skip_special_tokens=False)} for x, ids in
+            ((x, t.encode(x, add_special_tokens=False).ids) for x in texts)]})
     with open(path, "w", encoding="utf-8") as f:
         json.dump(cases, f, ensure_ascii=True, separators=(",", ":"))
         f.write("\n")
@@ -190,23 +319,32 @@ def main():
     parser.add_argument("--bin", default="bin")
     parser.add_argument("--patterns", nargs="*", default=PATTERNS)
     parser.add_argument("--texts", type=int, default=2000)
+    parser.add_argument("--real", type=float, default=6, metavar="MB")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--fixture")
+    parser.add_argument("--trained")
     args = parser.parse_args()
     rng = random.Random(args.seed)
     if args.fixture:
-        return write_fixture(args.fixture, rng)
-    binary, real, bad = os.path.abspath(args.bin) + "/weft-tokens", read_real(6_000_000), 0
+        return write_fixture(args.fixture, args.patterns, rng)
+    if args.trained:
+        return write_trained(args.trained, rng)
+    binary, real, bad = os.path.abspath(args.bin) + "/weft-tokens", read_real(args.real * 1e6), 0
     with tempfile.TemporaryDirectory() as folder:
         for i, pattern in enumerate(args.patterns):
             t, path = train(pattern, real, 8000), f"{folder}/tokenizer.json"
             save(t, path, strings=i % 2 == 0)
+            t = Tokenizer.from_file(path)  # which has other scores: it reads numbers less exactly than they are
             bad += compare(binary, t, path, list(every_point()), folder, f"{pattern}, code points")
             texts = [random_text(rng) for _ in range(args.texts)]
             bad += compare(binary, t, path, texts, folder, f"{pattern}, random")
             bad += compare(binary, t, path, real, folder, f"{pattern}, real")
             bad += decodes(binary, t, path, "".join(texts[:100]))
             speed(binary, t, path, real, folder)
+        for i in range(20):
+            bad += trains(binary, [small_text(rng)], 258 + 40 * i, folder, "few letters")
+        bad += trains(binary, [random_text(rng) for _ in range(args.texts)], 3000, folder, "random")
+        bad += trains(binary, real, 30000, folder, "real")
     return bad > 0
 
 

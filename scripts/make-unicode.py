@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Writes lib/text/unicode_table.c: which code points are letters, numbers and white space; with --nfc
-lib/text/nfc_table.c: canonical decompositions and combining classes.
+lib/text/nfc_table.c: canonical decompositions and combining classes; with --graphemes
+lib/text/grapheme_table.c: what parts or joins user-perceived characters.
 
     $PYTHON scripts/make-unicode.py > lib/text/unicode_table.c
     $PYTHON scripts/make-unicode.py --nfc > lib/text/nfc_table.c
+    $PYTHON scripts/make-unicode.py --graphemes > lib/text/grapheme_table.c
 
 Needs the package unicodedata2, or a Python whose own unicodedata is of the same version: that of the
 regular expressions of Hugging Face's tokenizers, which scripts/compare-tokens.py compares code point by
 code point. Its normal forms are of an older Unicode: --nfc needs the package tokenizers, and leaves out
-what that does not know.
+what that does not know. --graphemes needs the package regex, of this Unicode or a later one.
 """
 import sys
 import textwrap
@@ -71,6 +73,24 @@ def classes():
             begin = c
 
 
+def graphemes():
+    """Each range that is not OTHER; what is not assigned yet joins nothing."""
+    import regex
+    classes = [regex.compile("[" + "".join(r"\p{GCB=%s}" % name for name in names.split()) + "]")
+               for names in ("Control CR LF", "Extend SpacingMark ZWJ", "Prepend")]
+
+    def of(c):
+        found = next((i for i, x in enumerate(classes, 1) if c < 0x110000 and x.match(chr(c))), 0)
+        return 0 if found > 1 and unicodedata.category(chr(c)) == "Cn" else found
+    begin, last = 0, of(0)
+    for c in range(1, 0x110001):
+        now = of(c)
+        if now != last:
+            if last:
+                yield "{%d, %d, %d}," % (begin, c - 1, last)
+            begin, last = c, now
+
+
 def table(kind, name, rows):
     rows = list(rows)
     print(f"const struct {kind} {name}[] = {{")
@@ -85,6 +105,13 @@ if "--nfc" in sys.argv[1:]:
     print("/* clang-format off */")
     table("nfc_pair", "nfc_pairs", decompositions())
     table("nfc_class", "nfc_classes", classes())
+    print("/* clang-format on */")
+    sys.exit()
+if "--graphemes" in sys.argv[1:]:
+    print(f"/* Made by scripts/make-unicode.py --graphemes from Unicode {VERSION}. */")
+    print('#include "text/grapheme.h"\n')
+    print("/* clang-format off */")
+    table("grapheme_range", "grapheme_ranges", graphemes())
     print("/* clang-format on */")
     sys.exit()
 

@@ -4,7 +4,7 @@
 
 #include "common/rng.h"
 
-static int64_t slot_of(const struct merges *m, int32_t left, int32_t right) {
+static int64_t slot_of(const struct pairs *m, int32_t left, int32_t right) {
     uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
     int64_t i = (int64_t)(rng_mix(key) & (uint64_t)(m->cap - 1));
     while (m->slot[i].left >= 0 && (m->slot[i].left != left || m->slot[i].right != right))
@@ -12,12 +12,12 @@ static int64_t slot_of(const struct merges *m, int32_t left, int32_t right) {
     return i;
 }
 
-const struct merge *merges_find(const struct merges *m, int32_t left, int32_t right) {
-    const struct merge *found = &m->slot[slot_of(m, left, right)];
+struct pair *pairs_find(const struct pairs *m, int32_t left, int32_t right) {
+    struct pair *found = &m->slot[slot_of(m, left, right)];
     return found->left < 0 ? NULL : found;
 }
 
-void merges_init(struct merges *m, int64_t n) {
+void pairs_init(struct pairs *m, int64_t n) {
     m->cap = 2;
     while (m->cap < 2 * n + 2)
         m->cap *= 2;
@@ -26,8 +26,8 @@ void merges_init(struct merges *m, int64_t n) {
         m->slot[i].left = -1;
 }
 
-void merges_put(struct merges *m, struct merge merge) {
-    m->slot[slot_of(m, merge.left, merge.right)] = merge;
+void pairs_put(struct pairs *m, struct pair pair) {
+    m->slot[slot_of(m, pair.left, pair.right)] = pair;
 }
 
 /* ---- the heap ------------------------------------------------------------------------- */
@@ -59,21 +59,21 @@ static struct candidate pop(struct merging *w) {
 
 /* ---- a word --------------------------------------------------------------------------- */
 
-static void offer(const struct merges *m, struct merging *w, int32_t at) {
+static void offer(const struct pairs *m, struct merging *w, int32_t at) {
     const struct symbol *s = &w->symbols.p[at];
     if (at < 0 || s->behind < 0)
         return;
-    const struct merge *found = merges_find(m, s->id, w->symbols.p[s->behind].id);
+    const struct pair *found = pairs_find(m, s->id, w->symbols.p[s->behind].id);
     if (found)
         push(w, (struct candidate){found->rank, at, found->id});
 }
 
 /* Is the pair that was offered still there? One of the same place and rank is the same pair. */
-static bool still(const struct merges *m, const struct merging *w, struct candidate c) {
+static bool still(const struct pairs *m, const struct merging *w, struct candidate c) {
     const struct symbol *s = &w->symbols.p[c.at];
     if (s->id < 0 || s->behind < 0)
         return false;
-    const struct merge *found = merges_find(m, s->id, w->symbols.p[s->behind].id);
+    const struct pair *found = pairs_find(m, s->id, w->symbols.p[s->behind].id);
     return found && found->rank == c.rank;
 }
 
@@ -86,7 +86,7 @@ static void join(struct merging *w, struct candidate c) {
         w->symbols.p[s->behind].before = c.at;
 }
 
-int64_t merge_word(const struct merges *m, struct merging *room, int32_t *ids, int64_t n) {
+int64_t merge_word(const struct pairs *m, struct merging *room, int32_t *ids, int64_t n) {
     room->symbols.n = room->heap.n = 0;
     for (int32_t i = 0; i < n; i++)
         arr_push(&room->symbols, (struct symbol){ids[i], i - 1, i + 1 < n ? i + 1 : -1});

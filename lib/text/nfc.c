@@ -56,6 +56,11 @@ void nfc_destroy(struct nfc *form) {
     free(form);
 }
 
+void nfc_text_put(struct nfc_text *text, const char *s, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        arr_push(text, s[i]);
+}
+
 bool nfc_may_change(const char *text, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         if ((unsigned char)text[i] >= 0xcc) /* the first byte of U+0300 and of all behind */
@@ -142,7 +147,7 @@ static void join(struct nfc *form) {
     form->points.n = n;
 }
 
-static void put_utf8(struct nfc_text *out, uint32_t c) {
+void nfc_text_point(struct nfc_text *out, uint32_t c) {
     if (c < 0x80) {
         arr_push(out, (char)c);
         return;
@@ -161,5 +166,5 @@ void nfc_compose(struct nfc *form, const char *text, int64_t n, struct nfc_text 
         take_apart(form, utf8_point(s, &bytes));
     join(form);
     for (int64_t i = 0; i < form->points.n; i++)
-        put_utf8(out, form->points.p[i]);
+        nfc_text_point(out, form->points.p[i]);
 }

@@ -31,6 +31,10 @@ struct nfc_text {
     int64_t n, cap;
 };
 
+/* Append n bytes; and a code point. */
+void nfc_text_put(struct nfc_text *text, const char *s, int64_t n);
+void nfc_text_point(struct nfc_text *text, uint32_t point);
+
 struct nfc;
 struct nfc *nfc_create(void);
 void nfc_destroy(struct nfc *form); /* NULL is fine */

@@ -1,15 +1,17 @@
-/* tokenizer.h - byte-level BPE, as tokenizer.json of Hugging Face's library tokenizers describes it.
+/* tokenizer.h - tokenizers, as tokenizer.json of Hugging Face's library tokenizers describes them:
+ * byte-level BPE, and SentencePiece's BPE and Unigram (Kudo and Richardson, arXiv:1808.06226).
  *
- * A text is cut at its added tokens, what is between them into words by the model's pattern, and the
- * bytes of each word are merged pair by pair, the merge first in the list first (Sennrich, Haddow and
- * Birch, arXiv:1508.07909; over bytes: Radford et al., "Language Models are Unsupervised Multitask
- * Learners", 2.2). What a post-processor would add around a text is not added.
+ * A text is cut at its added tokens, what is between them is normalized and cut into words. The bytes of a
+ * word, or its code points, are merged pair by pair, the merge first in the list first (Sennrich, Haddow
+ * and Birch, arXiv:1508.07909; over bytes: Radford et al., "Language Models are Unsupervised Multitask
+ * Learners", 2.2); or a word is cut into its most likely tokens (Kudo, arXiv:1804.10959). What a
+ * post-processor would add around a text is not added.
  *
  *     struct tokenizer *t = tokenizer_read("tokenizer.json", &err);
  *     struct token_ids ids = {0};
  *     if (tokenizer_encode(t, "Hello world", 11, &ids, &err) < 0) ...
  *     for (int64_t i = 0; i < ids.n; i++)
- *         fwrite(tokenizer_bytes(t, ids.p[i], &n), 1, (size_t)n, stdout);
+ *         fwrite(tokenizer_bytes(t, ids.p[i], i == 0, &n), 1, (size_t)n, stdout);
  *     free(ids.p);
  *     tokenizer_destroy(t);
  */
@@ -18,6 +20,7 @@
 
 #include "common/json.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct tokenizer;
@@ -43,7 +46,8 @@ int64_t tokenizer_added(const struct tokenizer *t, const char *content);
 int tokenizer_encode(struct tokenizer *t, const char *text, int64_t n,
                      struct token_ids *ids, struct err *err);
 
-/* The bytes of a token, *n of them, borrowed; they need not be whole code points. NULL: no such id. */
-const char *tokenizer_bytes(const struct tokenizer *t, int64_t id, int64_t *n);
+/* The bytes of a token, *n of them, borrowed; they need not be whole code points. The first token of a text
+ * may lack a blank that it has elsewhere. NULL: no such id. */
+const char *tokenizer_bytes(const struct tokenizer *t, int64_t id, bool first, int64_t *n);
 
 #endif

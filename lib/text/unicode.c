@@ -13,6 +13,26 @@ unsigned char *unicode_kinds(void) {
     return kinds;
 }
 
+const char *unicode_space_before(const unsigned char *kinds, const char *least,
+                                 const char *s) {
+    for (const char *p = s; p > least; s = p) {
+        int bytes;
+        do
+            p--;
+        while (p > least && (*p & 0xc0) == 0x80);
+        if (!unicode_is_space(kinds, p, &bytes))
+            break;
+    }
+    return s;
+}
+
+const char *unicode_space_behind(const unsigned char *kinds, const char *s,
+                                 const char *end) {
+    for (int bytes; s < end && unicode_is_space(kinds, s, &bytes); s += bytes)
+        ;
+    return s;
+}
+
 /* Overlong ones, surrogates and what is beyond U+10FFFF are none: the second byte's bounds keep them out. */
 int utf8_begun(const unsigned char *u, int64_t n) {
     if (u[0] < 0x80)

@@ -8,6 +8,7 @@
 #ifndef WEFT_UNICODE_H
 #define WEFT_UNICODE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* \p{L}, \p{N} and \s of regular expressions, which do not overlap. */
@@ -33,6 +34,12 @@ extern const int unicode_n_ranges;
 /* The kind of each code point; free() it. */
 unsigned char *unicode_kinds(void);
 
+/* Where the white space before `s` begins, not before `least`; and where that at s < end ends. */
+const char *unicode_space_before(const unsigned char *kinds, const char *least,
+                                 const char *s);
+const char *unicode_space_behind(const unsigned char *kinds, const char *s,
+                                 const char *end);
+
 /* The first byte of n that is not UTF-8 (RFC 3629), or -1. */
 int64_t utf8_check(const char *s, int64_t n);
 
@@ -51,6 +58,12 @@ static inline uint32_t utf8_point(const char *s, int *bytes) {
     if (u[0] < 0xf0)
         return *bytes = 3, (u[0] & 0xfu) << 12 | three;
     return *bytes = 4, (u[0] & 7u) << 18 | three << 6 | (u[3] & 0x3fu);
+}
+
+/* Is the code point that begins at s white space? */
+static inline bool unicode_is_space(const unsigned char *kinds, const char *s, int *bytes) {
+    const unsigned char kind = kinds[utf8_point(s, bytes)];
+    return kind == UNICODE_SPACE || kind == UNICODE_NEWLINE;
 }
 
 #endif

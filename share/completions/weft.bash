@@ -200,7 +200,8 @@ _weft() {
         mapfile -t COMPREPLY < <(compgen -W 'layout partition stages joint' -- "$current")
     elif [ "$tool" != "${tool%weft-ckpt}" ] && [ ${#words[@]} -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W 'list export' -- "$current")
-    elif [[ $tool == *weft-tokens && ${#words[@]} -gt 1 ]]; then # behind its tokenizer, texts
+    elif [[ $tool == *weft-tokens && (${#words[@]} -gt 1 || "$line" == *" --train"*) ]]; then
+        # behind its tokenizer, and where one is learned, texts
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         compopt -o filenames 2>/dev/null
     elif [[ $tool == *weft-ckpt || $tool == *weft-sample ]]; then

@@ -73,7 +73,8 @@ is 'weft-ckpt list fo' 'folder'
 is 'weft-import pl' 'plan.json'
 is 'weft-tokens pl' 'plan.json'
 is 'weft-tokens plan.json te' 'text.txt'
-offers 'weft-tokens -' --ids --output --end --decode
+is 'weft-tokens --train 300 te' 'text.txt'
+offers 'weft-tokens -' --ids --output --end --decode --train
 is 'weft-sample fo' 'folder'
 is 'weft-sample --dtype ' 'bf16 fp16 fp32'
 is 'weft-plan --recompute ' 'full none selective'

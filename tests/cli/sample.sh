@@ -106,13 +106,27 @@ refuses 3 'text' 'a tokenizer that is none'
 sample -p 'the cat' --tokenizer tokenizer.json gpt
 refuses 3 'prompt: token [0-9]*: expected 0 to 255' 'a tokenizer of another model'
 
+# A model of sentencepiece: blanks are parts of tokens, and the first of a text has none.
+piece() { jq ".[] | select(.name == \"$1\").tokenizer" "$WEFT_ROOT/tests/tokens/sentences.json"; }
+piece llama2 >pieces.json
+"$bin/weft-tokens" -o pieces.bin pieces.json text 2>err
+train mistral layers=1,hidden=48,heads=4,kv_heads=2,ffn=64,seq=64,vocab=800 pieces.bin 100
+sample --tokenizer pieces.json --temperature 0 -n 20 -p 'the cat sat' mistral
+is "$status $(head -c 30 out)" '0 the cat sat on a mat; the cat ' 'pieces that begin with a blank'
+
 # ---- with an encoder --------------------------------------------------------------------------------
-train t5 layers=1,hidden=32,heads=2,kv=16,ffn=48,seq=64,target_seq=32,vocab=300 "$WEFT_ROOT/LICENSE" 2
+train t5 layers=1,hidden=32,heads=2,kv=16,ffn=48,seq=64,target_seq=32,vocab=705 "$WEFT_ROOT/LICENSE" 2
 printf '5 6 7\n9 9 9 9 9 9 9 9 9 9\n' >pairs
 sample --ids --temperature 0 -n 12 t5 <pairs
 cp out together
 sample --ids --temperature 0 -n 12 t5 <<<'5 6 7'
 is "$status $(cat out)" "0 $(head -1 together)" 'T5: padding of a shorter input changes nothing'
+piece t5 >pieces.json
+printf 'the cat sat</s>' | "$bin/weft-tokens" pieces.json >ids
+sample --ids --temperature 1.5 --seed 3 -n 12 t5 <ids
+"$bin/weft-tokens" --decode pieces.json <out >want
+sample --json --tokenizer pieces.json --temperature 1.5 --seed 3 -n 12 -p 'the cat sat</s>' t5
+is "$status $(jq -r .text out)" "0 $(cat want)" 'T5: what it writes is a text of its own'
 
 # ---- what is refused ----------------------------------------------------------------------------------
 sample -n 130 -p a gpt

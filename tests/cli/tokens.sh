@@ -8,7 +8,7 @@ bin=${WEFT_BIN:?}
 # shellcheck source=/dev/null
 . "$(dirname "$0")/tap.bash"
 n=0 failed=0
-cases=${WEFT_ROOT:?}/tests/tokens/cases.json
+tokens=${WEFT_ROOT:?}/tests/tokens
 
 run() { # run ARGS...: leaves $status, out, err
     "$bin/weft-tokens" "$@" >out 2>err </dev/null
@@ -23,25 +23,40 @@ numbers() { # numbers FILE TYPE SKIP: od on one line
 }
 
 # ---- the same ids ---------------------------------------------------------------------------------
-count=$(jq length "$cases")
-for ((i = 0; i < count; i++)); do
-    name=$(jq -r ".[$i].name" "$cases")
-    jq ".[$i].tokenizer" "$cases" >"$name.json"
-    texts=$(jq ".[$i].texts | length" "$cases")
+write_texts() { # write_texts FILTER FILE PREFIX: each into a file of its own, which $files lists
+    local line
     files=()
-    for ((k = 0; k < texts; k++)); do
-        jq -j ".[$i].texts[$k].text" "$cases" >"$k.txt"
-        files+=("$k.txt")
+    while read -r line; do
+        files+=("$3${#files[@]}.txt")
+        base64 -d <<<"$line" >"${files[-1]}"
+    done < <(jq -r "$1 | @base64" "$2")
+}
+same_ids() { # same_ids CASES: of all tokenizers of a file
+    local i k name texts decoded
+    for ((i = 0; i < $(jq length "$1"); i++)); do
+        jq ".[$i]" "$1" >case
+        name=$(jq -r .name case)
+        jq .tokenizer case >"$name.json"
+        jq 'del(.tokenizer)' case >texts
+        texts=$(jq '.texts | length' texts)
+        decoded=$(jq '[.texts[:5][] | select(.decoded)] | length | if . == 0 then 1 else . end' texts)
+        write_texts .texts[].text texts ''
+        run "$name.json" "${files[@]}"
+        jq -r '.texts[].ids | map(tostring) | join(" ")' texts >want
+        [ "$status" -eq 0 ] && cmp -s out want
+        ok $? "$name: the ids of $texts texts"
+        for ((k = 0; k < decoded; k++)); do
+            jq -j ".texts[$k] | .decoded // .text" texts >decoded
+            sed -n "$((k + 1))p" want | "$bin/weft-tokens" --decode "$name.json" >text 2>err
+            [ "$name" != gpt2-prefix ] || sed -i '1s/^ //' text
+            cmp -s text decoded || break
+        done
+        [ "$k" -eq "$decoded" ]
+        ok $? "$name: and the text of ids"
     done
-    run "$name.json" "${files[@]}"
-    jq -r ".[$i].texts[].ids | map(tostring) | join(\" \")" "$cases" >want
-    [ "$status" -eq 0 ] && cmp -s out want
-    ok $? "$name: the ids of $texts texts"
-    head -n 1 want | "$bin/weft-tokens" --decode "$name.json" >text 2>err
-    [ "$name" != gpt2-prefix ] || sed -i '1s/^ //' text
-    cmp -s text 0.txt
-    ok $? "$name: and the text of ids"
-done
+}
+same_ids "$tokens/sentences.json"
+same_ids "$tokens/cases.json"
 
 # ---- merges as strings -----------------------------------------------------------------------------
 jq '.model.merges |= map(if type == "array" then join(" ") else . end)' llama3.json >strings.json
@@ -72,9 +87,54 @@ run -o wide.bin wide.json far.txt
 is "$(numbers wide.bin d4 0 | cut -d' ' -f1-3) $(numbers wide.bin u4 1024 | cut -d' ' -f2)" \
     '20240801 7 2 69999' 'a large vocabulary has 32 bits'
 
+run --raw --end '<|endoftext|>' -o raw.bin gpt2.json a.txt b.txt
+is "$status $(numbers raw.bin u2 0)" "0 $all" "nanoGPT's tokens"
+run --end '<|endoftext|>' -o raw.u32 gpt2.json a.txt b.txt
+is "$status $(numbers raw.u32 u4 0)" "0 $all" 'tokens of 32 bits'
+
+# ---- documents in lines, packed -----------------------------------------------------------------------
+letters() { jq -nc --arg t "$1" '{url: "u", text: $t}'; }
+{ letters '#$%()*+-/<=' && echo && letters '#$' && letters '#' && letters '(((((' && letters ')))'; } >lines.jsonl
+run --lines text llama3.json lines.jsonl
+is "$status $(wc -l <out)" '0 5' 'a document in each line'
+run --lines text --pack 8 -o packed.m32 llama3.json lines.jsonl
+is "$status $(grep -o '5 documents in [0-9]* sequences of 8' err)" "0 5 documents in $(($(stat -c %s packed.m32) / 32)) sequences of 8" \
+    'documents packed into sequences'
+"$bin/weft-tokens" --lines text llama3.json lines.jsonl >ids
+# What stands in a sequence, from a masked token on: a document each, and ids 0 of padding.
+numbers packed.m32 d4 0 | awk '{ for (i = 1; i < NF; i++) {
+    if ((i - 1) % 8 == 0) print ""; if ($i < 0) { printf "\n%d", $i + 2147483648 } else printf " %d", $i } }' |
+    grep -v '^0*$' | sort >got
+awk 'NF > 8 { for (i = 1; i <= NF; i++) printf "%s%s", $i, i % 8 == 0 || i == NF ? "\n" : " "; next } { print }' ids |
+    awk 'NF > 1' | sort >want
+cmp -s got want
+ok $? 'each whole, from its first token, which is no target'
+echo '{"txt": "a"}' >bad.jsonl
+run --lines text gpt2.json bad.jsonl
+refuses 3 'bad.jsonl: line 1: text' 'a line without the key'
+run --pack 8 -o packed.bin gpt2.json a.txt
+refuses 2 '--pack: ' 'packing into another file'
+run --raw -o raw.bin wide.json far.txt
+refuses 3 '--raw: ' 'ids of more than 16 bits for nanoGPT'
+
+# ---- training -------------------------------------------------------------------------------------
+trained=$tokens/trained.json
+write_texts .texts[] "$trained" t
+run --train "$(jq .vocab "$trained")" --end '<|endoftext|>' "${files[@]}"
+jq -S .tokenizer "$trained" >want
+[ "$status" -eq 0 ] && jq -S . out | cmp -s - want
+ok $? 'training learns the same tokenizer'
+run --train 300 -o own.json "${files[@]}"
+"$bin/weft-tokens" own.json a.txt | "$bin/weft-tokens" --decode own.json >out
+is "$status $(cat out)" "0 $(cat a.txt)" 'a tokenizer of its own is read'
+run --train 100 a.txt
+refuses 2 '--train: ' 'too few tokens for the bytes'
+run --train 300 --decode a.txt
+refuses 2 '--train excludes' 'training and decoding'
+
 # ---- what is refused ---------------------------------------------------------------------------------
-changed() { # changed FILTER PATTERN TEXT
-    jq "$1" llama3.json >bad.json
+changed() { # changed FILTER PATTERN TEXT [TOKENIZER]
+    jq "$1" "${4-llama3}.json" >bad.json
     run bad.json a.txt
     refuses 3 "bad.json: $2" "$3"
 }
@@ -87,10 +147,27 @@ changed '.model.merges[2] = ["a", "!!!!!"]' 'model.merges\[2\]' 'a merge of no t
 changed 'del(.model.vocab["a"])' 'model.vocab: .*0x61' 'a byte without a token'
 changed '.pre_tokenizer.pretokenizers[0].pattern.Regex = "."' \
     'pre_tokenizer.pretokenizers\[0\].pattern.Regex: ' 'another pattern'
-changed '.pre_tokenizer.type = "Metaspace"' 'pre_tokenizer.type: .*Metaspace' 'another pre-tokenizer'
+changed '.pre_tokenizer.type = "Digits"' 'pre_tokenizer.type: .*Digits' 'another pre-tokenizer'
 changed '.added_tokens[0].single_word = true' 'added_tokens\[0\].single_word: ' 'a token that is a word'
 changed '.added_tokens[1].id = 3' 'added_tokens\[1\].id: ' 'two tokens of one id'
 changed '.other = 1' '.*other' 'an unknown key'
+changed '.normalizer.normalizers[1].type = "Lowercase"' 'normalizer.normalizers\[1\].type: .*Lowercase' \
+    'another step of a normalizer' llama2
+changed '.model.unk_token = "<none>"' 'model.unk_token: .*<none>' 'an unknown token that is none' llama2
+changed '.decoder.decoders[0].content = "_"' 'decoder.decoders\[0\].pattern' 'another replacement' llama2
+changed '.decoder.decoders |= del(.[2])' 'decoder.decoders\[2\].content: .*Fuse' 'a blank of each token' llama2
+changed '.decoder = null' 'decoder.type: ' 'no decoder' llama2
+changed '.pre_tokenizer.pattern.String = "a"' 'pre_tokenizer.pattern.String: ' 'a split at letters' gemma
+changed '.normalizer.precompiled_charsmap = "AAAA"' 'normalizer.precompiled_charsmap: ' 'an empty map' t5
+changed '.normalizer.precompiled_charsmap |= .[:-4] + "!!!!"' 'normalizer.precompiled_charsmap: ' \
+    'a map that is no base64' t5
+changed '.pre_tokenizer.pretokenizers[1].replacement = "_"' \
+    'pre_tokenizer.pretokenizers\[1\].replacement: ' 'another mark' t5
+changed '.pre_tokenizer.pretokenizers[1].prepend_scheme = "last"' \
+    'pre_tokenizer.pretokenizers\[1\].prepend_scheme: .*last' 'another scheme' t5
+changed '.model.unk_id = null' 'model.unk_id: ' 'no unknown token' t5
+changed '.model.vocab[3] = ["a"]' 'model.vocab\[3\]: ' 'a piece without a score' t5
+changed '.model.vocab[4] = .model.vocab[3]' 'model.vocab\[4\]: ' 'a piece twice' t5
 printf 'ab\377' >latin.txt
 run gpt2.json latin.txt
 refuses 3 'latin.txt: byte 2: ' 'text that is not UTF-8'

@@ -14,7 +14,7 @@ static void encode(struct tokenizer *t, const char *text, int64_t n) {
         (err.status != EXIT_INPUT || !err.msg[0] || ids.n))
         abort();
     for (int64_t i = 0, length; i < ids.n; i++)
-        if (!tokenizer_bytes(t, ids.p[i], &length) || length < 1)
+        if (!tokenizer_bytes(t, ids.p[i], i == 0, &length))
             abort();
     free(ids.p);
 }

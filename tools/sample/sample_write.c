@@ -37,16 +37,21 @@ struct writing {
 
 /* Appends a token's text to *text: what is whole of it. */
 static void add_text(const struct tokenizer *t, struct whole_text *whole, int32_t id,
-                     struct text *text) {
+                     bool first, struct text *text) {
     const char byte = (char)id;
     int64_t n = 1;
-    const char *bytes = t ? tokenizer_bytes(t, id, &n) : &byte;
+    const char *bytes = t ? tokenizer_bytes(t, id, first, &n) : &byte;
     char out[WHOLE_BYTES];
     for (int64_t i = 0; bytes && i < n; i++) {
         const int written = whole_put(whole, (unsigned char)bytes[i], out);
         for (int k = 0; k < written; k++)
             arr_push(text, out[k]);
     }
+}
+
+/* What a decoder writes is a text of its own, what others write goes on behind the prompt. */
+static bool begins_text(const struct writing *w, int64_t sequence, int64_t at) {
+    return w->encodes && at == w->begun[sequence];
 }
 
 /* Of a sequence, what was written. */
@@ -56,15 +61,15 @@ static struct text all_text(const struct writing *w, int64_t sequence) {
     char out[WHOLE_BYTES];
     const int32_t *ids = w->tokens + sequence * w->positions;
     for (int64_t i = w->begun[sequence]; i < w->known[sequence]; i++)
-        add_text(w->t, &whole, ids[i], &text);
+        add_text(w->t, &whole, ids[i], begins_text(w, sequence, i), &text);
     for (int k = 0, n = whole_end(&whole, out); k < n; k++)
         arr_push(&text, out[k]);
     return text;
 }
 
-static void stream_token(struct writing *w, int32_t id) {
+static void stream_token(struct writing *w, int32_t id, bool first) {
     struct text text = {0};
-    add_text(w->t, &w->whole, id, &text);
+    add_text(w->t, &w->whole, id, first, &text);
     fwrite(text.p, 1, (size_t)text.n, stdout);
     fflush(stdout);
     arr_release(&text);
@@ -84,7 +89,7 @@ static void choose(struct writing *w, int64_t at) {
         w->tokens[b * w->positions + w->known[b]++] = (int32_t)id;
         w->over[b] = w->known[b] - w->begun[b] == w->o->tokens;
         if (w->streams)
-            stream_token(w, (int32_t)id);
+            stream_token(w, (int32_t)id, begins_text(w, b, w->known[b] - 1));
     }
 }
 

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int put_token(const struct tokenizer *t, long long id, struct err *err) {
+static int put_token(const struct tokenizer *t, long long id, bool first, struct err *err) {
     int64_t n;
-    const char *bytes = tokenizer_bytes(t, id, &n);
+    const char *bytes = tokenizer_bytes(t, id, first, &n);
     if (!bytes)
         return err_input(err, "token %lld: expected an id of the vocabulary of %lld", id,
                          (long long)tokenizer_vocab(t));
@@ -21,6 +21,7 @@ static int put_token(const struct tokenizer *t, long long id, struct err *err) {
 /* Ids with blanks, commas, brackets or line ends between. */
 static int decode_text(const struct tokenizer *t, const char *text, struct err *err) {
     static const char between[] = " \t\r\n,[]";
+    bool first = true;
     for (const char *s = text + strspn(text, between); *s; s += strspn(s, between)) {
         char *end;
         errno = 0;
@@ -28,8 +29,9 @@ static int decode_text(const struct tokenizer *t, const char *text, struct err *
         if (end == s || errno || (*end && !strchr(between, *end)))
             return err_input(err, "byte %lld: expected token ids, got \"%.40s\"",
                              (long long)(s - text), s);
-        if (put_token(t, id, err) < 0)
+        if (put_token(t, id, first, err) < 0)
             return err_prefix(err, "byte %lld", (long long)(s - text));
+        first = false;
         s = end;
     }
     return 0;

@@ -30,24 +30,60 @@ int tokens_find(const struct tokenizer *t, const char *option, const char *conte
     return 0;
 }
 
-static int add_document(struct encoding *e, const char *path, struct err *err) {
-    size_t size;
-    char *text = file_read(path, 0, &size, err);
-    if (!text)
-        return -1;
+static int add_text(struct encoding *e, const char *text, size_t size, struct err *err) {
     struct document d = {.first = e->ids.n};
     if (e->begin >= 0)
         arr_push(&e->ids, (int32_t)e->begin);
-    int rc = tokenizer_encode(e->t, text, (int64_t)size, &e->ids, err);
-    free(text);
-    if (rc < 0)
-        return err_prefix(err, "%s", tokens_name(path));
+    if (tokenizer_encode(e->t, text, (int64_t)size, &e->ids, err) < 0)
+        return -1;
     if (e->end >= 0)
         arr_push(&e->ids, (int32_t)e->end);
     d.n = e->ids.n - d.first;
     e->bytes += (int64_t)size;
     arr_push(&e->documents, d);
     return 0;
+}
+
+/* Each line a document under a key. */
+static int add_lines(struct encoding *e, const char *key, char *text, struct err *err) {
+    int number = 0;
+    for (char *line = text, *next; line; line = next) {
+        if ((next = strchr(line, '\n')))
+            *next++ = '\0';
+        number++;
+        if (!line[strspn(line, " \t\r")])
+            continue;
+        const char *document;
+        json_t *doc = json_parse(line, strlen(line), "document", err);
+        int rc = !doc || json_str(doc, key, &document, err) < 0 ||
+                         add_text(e, document, strlen(document), err) < 0
+                     ? -1
+                     : 0;
+        json_decref(doc);
+        if (rc < 0)
+            return err_prefix(err, "line %d", number);
+    }
+    return 0;
+}
+
+static int add_file(struct encoding *e, const char *key, const char *path,
+                    struct err *err) {
+    size_t size;
+    char *text = file_read(path, 0, &size, err);
+    if (!text)
+        return -1;
+    int rc = key ? add_lines(e, key, text, err) : add_text(e, text, size, err);
+    free(text);
+    return rc < 0 ? err_prefix(err, "%s", tokens_name(path)) : 0;
+}
+
+static int write_output(const struct encoding *e, const struct tokens_options *o,
+                        struct err *err) {
+    if (o->pack)
+        return tokens_pack(o->output, o->pack, &e->ids, e->documents.p, e->documents.n,
+                           err);
+    return tokens_write(o->output, o->raw, tokenizer_vocab(e->t), &e->ids, e->documents.p,
+                        e->documents.n, err);
 }
 
 static void print_ids(const struct encoding *e, struct document d) {
@@ -65,13 +101,12 @@ int tokens_encode(struct tokenizer *t, const struct tokens_options *o, char *con
                  ? -1
                  : 0;
     for (int i = 0; rc == 0 && i < n; i++)
-        rc = add_document(&e, files[i], err);
+        rc = add_file(&e, o->lines, files[i], err);
     if (rc == 0)
         note_verbose("weft-tokens: %lld bytes, %lld tokens in %.3f s", (long long)e.bytes,
                      (long long)e.ids.n, now_s() - start);
     if (rc == 0 && o->output)
-        rc = tokens_write(o->output, tokenizer_vocab(t), &e.ids, e.documents.p,
-                          e.documents.n, err);
+        rc = write_output(&e, o, err);
     for (int64_t i = 0; rc == 0 && !o->output && i < e.documents.n; i++)
         print_ids(&e, e.documents.p[i]);
     free(e.ids.p);

@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MASK INT32_MIN
-
 struct examples {
     struct tokenizer *t;
     int64_t begin, end, seq; /* ids around an example, < 0: none; positions of a sequence */
@@ -47,11 +45,11 @@ static int add_example(struct examples *x, const json_t *line, struct err *err) 
         return err_input(err, "answer: nothing of it is among the first %lld tokens",
                          (long long)x->seq);
     for (int64_t i = first; i < answer; i++)
-        x->ids.p[i] |= MASK;
+        x->ids.p[i] |= TOKENS_MASK;
     x->n++;
     x->cut += x->ids.n > end;
     while (x->ids.n < end)
-        arr_push(&x->ids, MASK);
+        arr_push(&x->ids, TOKENS_MASK);
     x->ids.n = end;
     return 0;
 }
@@ -73,16 +71,6 @@ static int add_lines(struct examples *x, char *text, const char *name, struct er
     return 0;
 }
 
-static int write_masked(const char *path, const struct token_ids *ids, struct err *err) {
-    static const int32_t behind = MASK;
-    struct file_out out;
-    if (file_out_open(&out, path, err) < 0)
-        return -1;
-    fwrite(ids->p, sizeof *ids->p, (size_t)ids->n, out.f);
-    fwrite(&behind, sizeof behind, 1, out.f);
-    return file_out_close(&out, err);
-}
-
 int tokens_examples(struct tokenizer *t, const struct tokens_options *o, char *const *files,
                     int n, struct err *err) {
     struct examples x = {.t = t, .seq = o->examples};
@@ -102,7 +90,7 @@ int tokens_examples(struct tokenizer *t, const struct tokens_options *o, char *c
         note("weft-tokens: %lld of %lld examples have more than %lld tokens: they are cut",
              (long long)x.cut, (long long)x.n, (long long)x.seq);
     if (rc == 0)
-        rc = write_masked(o->output, &x.ids, err);
+        rc = tokens_write_masked(o->output, &x.ids, err);
     free(x.ids.p);
     return rc;
 }

@@ -36,6 +36,16 @@ static int write_llmc(const char *path, int width, const struct token_ids *ids,
     return file_out_close(&out, err);
 }
 
+/* Ids and nothing else: nanoGPT's 16 bits, or 32. */
+static int write_raw(const char *path, int width, const struct token_ids *ids,
+                     struct err *err) {
+    struct file_out out;
+    if (file_out_open(&out, path, err) < 0)
+        return -1;
+    write_ids(out.f, ids, width);
+    return file_out_close(&out, err);
+}
+
 /* The index: see data/indexed.h. Each document is a sequence. */
 static void write_index(FILE *f, int width, const struct document *d, int64_t n) {
     const int64_t version = 1, counts[2] = {n, n + 1};
@@ -76,14 +86,34 @@ static int write_indexed(const char *path, int width, const struct token_ids *id
     return file_out_close(&out, err);
 }
 
-int tokens_write(const char *path, int64_t vocab, const struct token_ids *ids,
+int tokens_write_masked(const char *path, const struct token_ids *ids, struct err *err) {
+    static const int32_t behind = TOKENS_MASK;
+    struct file_out out;
+    if (file_out_open(&out, path, err) < 0)
+        return -1;
+    fwrite(ids->p, sizeof *ids->p, (size_t)ids->n, out.f);
+    fwrite(&behind, sizeof behind, 1, out.f);
+    return file_out_close(&out, err);
+}
+
+bool tokens_ends(const char *path, const char *end) {
+    const size_t length = strlen(path), n = strlen(end);
+    return length > n && !strcmp(path + length - n, end);
+}
+
+int tokens_write(const char *path, bool raw, int64_t vocab, const struct token_ids *ids,
                  const struct document *documents, int64_t n, struct err *err) {
-    const size_t length = strlen(path);
-    const char *end = length > 4 ? path + length - 4 : "";
     const int width = vocab <= SMALL_VOCAB ? 2 : 4;
-    if (!strcmp(end, ".bin"))
-        return write_llmc(path, width, ids, err);
-    if (!strcmp(end, ".idx"))
+    if (tokens_ends(path, ".bin") && raw && width != 2)
+        return err_input(err,
+                         "--raw: %lld ids, expected at most %d of 16 bits, or FILE.u32",
+                         (long long)vocab, SMALL_VOCAB);
+    if (tokens_ends(path, ".bin"))
+        return raw ? write_raw(path, width, ids, err) : write_llmc(path, width, ids, err);
+    if (tokens_ends(path, ".u32"))
+        return write_raw(path, 4, ids, err);
+    if (tokens_ends(path, ".idx"))
         return write_indexed(path, width, ids, documents, n, err);
-    return err_usage(err, "-o: expected FILE.bin or FILE.idx, got \"%.80s\"", path);
+    return err_usage(err, "-o: expected FILE.bin, FILE.u32 or FILE.idx, got \"%.80s\"",
+                     path);
 }
