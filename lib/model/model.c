@@ -123,6 +123,8 @@ double model_forward_flops(const struct model *m, int64_t batch) {
 
 double model_step_flops(const struct model *m, int64_t batch) {
     double flops = 0;
+    if (!json_object_get(m->doc, "frozen"))
+        return 3 * model_forward_flops(m, batch);
     for (int i = 0; i < m->n_ops; i++) {
         const struct model_op *op = &m->ops[i];
         bool attends = op->kind == OP_attention || op->kind == OP_attention_packed;

@@ -216,7 +216,7 @@ double model_count_parameters(const struct model *m, bool trained);
 /* Floating point operations of one forward pass over `batch` samples in matrix products and
  * attention (2 per multiply-add). */
 double model_forward_flops(const struct model *m, int64_t batch);
-/* The same of a whole step: each product once more for every factor whose gradient is wanted. */
+/* The same of a whole step: each product once more for every factor that has a gradient. */
 double model_step_flops(const struct model *m, int64_t batch);
 double model_op_flops(const struct model *m, const struct model_op *op, int64_t batch);
 

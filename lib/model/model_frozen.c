@@ -19,10 +19,11 @@ static int apply(struct model *m, const char *text, struct err *err) {
     return used ? 0 : err_input(err, "\"%.64s\" covers no parameter", text);
 }
 
-static void find_gradients(struct model *m) {
+/* Where all is trained every result has one, be it of data alone. */
+static void find_gradients(struct model *m, bool all) {
     for (int i = 0; i < m->n_ops; i++) {
         const struct model_op *op = &m->ops[i];
-        bool gradient = false;
+        bool gradient = all;
         for (int k = 0; k < op->n_in; k++)
             gradient |= m->tensors[op->in[k]].gradient;
         for (int k = 0; k < op->n_param; k++) {
@@ -40,7 +41,7 @@ int read_frozen(struct model *m, const json_t *list, struct err *err) {
     for (size_t i = 0; i < json_array_size(list); i++)
         if (apply(m, json_string_value(json_array_get(list, i)), err) < 0)
             return err_prefix(err, "frozen[%zu]", i);
-    find_gradients(m);
+    find_gradients(m, !list);
     for (int i = 0; list && i < m->n_ops; i++)
         if (op_is(&m->ops[i], KIND_LOSS) && m->tensors[m->ops[i].in[0]].gradient)
             return 0;
