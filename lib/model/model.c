@@ -58,10 +58,12 @@ static bool takes_gradient(const struct model *m, const struct model_op *op) {
 
 bool model_has_backward(const struct model *m, int op) {
     const struct model_op *o = &m->ops[op];
-    bool trained = false;
+    bool has = takes_gradient(m, o);
     for (int k = 0; k < o->n_param; k++)
-        trained |= o->param[k] >= 0 && !m->params[o->param[k]].frozen;
-    return trained || takes_gradient(m, o);
+        has |= o->param[k] >= 0 && !m->params[o->param[k]].frozen;
+    for (int k = 0; k < o->n_out; k++)
+        has |= m->tensors[o->out[k]].gradient;
+    return has;
 }
 
 int model_loss_index(const struct model *m, int op) {
