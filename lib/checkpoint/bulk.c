@@ -5,6 +5,7 @@
 #include "checkpoint/bulk.h"
 
 #include "checkpoint/xxh64.h"
+#include "common/half.h"
 #include "common/mem.h"
 #include "common/threads.h"
 
@@ -64,6 +65,10 @@ struct span {
     int64_t bytes;
 };
 
+static bool is_narrow(const struct bulk_part *part) {
+    return part->numbers && dtype_is_half(part->dtype);
+}
+
 /* What lies in the file from `at` on, of one part and no further than `end`. */
 static struct span span_at(const struct bulk *b, int64_t at, int64_t end) {
     int64_t low = 0, high = b->n_parts - 1; /* the last part that begins at or before it */
@@ -76,7 +81,35 @@ static struct span span_at(const struct bulk *b, int64_t at, int64_t end) {
     }
     const struct bulk_part *part = &b->parts[low];
     int64_t upto = b->start[low + 1] < end ? b->start[low + 1] : end;
-    return (struct span){part, (const char *)part->data + (at - b->start[low]), upto - at};
+    const int64_t skipped = (at - b->start[low]) / (is_narrow(part) ? 2 : 1);
+    return (struct span){part, (const char *)part->data + skipped, upto - at};
+}
+
+/* Halves in the upper half of the room become floats in all of it, from the first on: each is read before
+ * its place is written. */
+static void widen(char *room, int64_t bytes, enum dtype dtype) {
+    const char *from = room + bytes / 2;
+    for (int64_t i = 0; i < bytes / 4; i++) {
+        uint16_t h;
+        memcpy(&h, from + 2 * i, sizeof h);
+        float f = dtype == DTYPE_bf16 ? bf16_widen(h) : f16_widen(h);
+        memcpy(room + 4 * i, &f, sizeof f);
+    }
+}
+
+/* Of one part into a room. */
+static int fetch_span(const struct bulk *b, const struct span *s, char *to,
+                      struct err *err) {
+    const bool narrow = is_narrow(s->part);
+    const int64_t bytes = narrow ? s->bytes / 2 : s->bytes;
+    char *at = to + (s->bytes - bytes);
+    if (!s->part->numbers || !b->way->fetch)
+        memcpy(at, s->data, (size_t)bytes);
+    else if (b->way->fetch(b->way->ctx, at, s->data, bytes, err) < 0)
+        return -1;
+    if (narrow)
+        widen(to, s->bytes, s->part->dtype);
+    return 0;
 }
 
 static int fetch(const struct bulk *b, int64_t i, struct err *err) {
@@ -84,10 +117,7 @@ static int fetch(const struct bulk *b, int64_t i, struct err *err) {
     struct span s;
     for (int64_t at = first; at < end; at += s.bytes) {
         s = span_at(b, at, end);
-        char *to = room_of(b, i) + (at - first);
-        if (!s.part->numbers)
-            memcpy(to, s.data, (size_t)s.bytes);
-        else if (b->way->fetch(b->way->ctx, to, s.data, s.bytes, err) < 0)
+        if (fetch_span(b, &s, room_of(b, i) + (at - first), err) < 0)
             return -1;
     }
     return 0;
@@ -261,12 +291,20 @@ static void work(void *arg) {
     pthread_mutex_unlock(&b->lock);
 }
 
+/* Are pieces made in rooms? */
+static bool needs_rooms(const struct bulk *b) {
+    bool needs = !b->parts || b->way->fetch;
+    for (int64_t i = 0; i < b->n_parts && !needs; i++)
+        needs = is_narrow(&b->parts[i]);
+    return needs;
+}
+
 static int run(struct bulk *b, struct err *err) {
     b->pieces = (b->bytes + PIECE - 1) / PIECE;
     b->caller = pthread_self();
     b->finite = true;
     xxh64_begin(&b->hash);
-    if (!b->parts || b->way->fetch)
+    if (needs_rooms(b))
         b->rooms =
             mem_array((size_t)(b->pieces < ROOMS ? b->pieces : ROOMS), (size_t)PIECE);
     pthread_mutex_init(&b->lock, NULL);

@@ -14,6 +14,7 @@
 #ifndef WEFT_BULK_H
 #define WEFT_BULK_H
 
+#include "common/dtype.h"
 #include "common/err.h"
 
 #include <stdatomic.h>
@@ -24,6 +25,8 @@ struct bulk_part {
     const void *data; /* borrowed */
     int64_t bytes;
     bool numbers; /* floats, and where `fetch` fetches from; else bytes on the host */
+    /* of the numbers at `data`; the file has them as f32, whose bytes are counted */
+    enum dtype dtype;
 };
 
 /* How bytes are moved; all zero is right for one thread and memory of the host. */

@@ -65,8 +65,10 @@ struct checkpoint_piece {
     enum checkpoint_kind kind;
     const char *name; /* global name: "layer.3.qkv.weight"; [A-Za-z0-9._-]+ */
     struct checkpoint_box box;
-    const float *
-        data; /* the box, row-major and dense; borrowed; where the way fetches from, if it does */
+    /* The box, row-major and dense, of floats; borrowed; where the way fetches from, if it does. Numbers of
+     * 16 bits are stored as the floats that they are. */
+    const void *data;
+    enum dtype dtype;
 };
 
 /* What a rank stores, and how it is moved: all of it by one thread out of memory where `way` is zero. */

@@ -157,17 +157,19 @@ static int write_file(const char *path, int64_t step, const struct checkpoint_sh
     struct arena arena = {0};
     int64_t n = share->n;
     struct st_tensor *t = arena_array(&arena, (size_t)n, sizeof *t);
-    const float **data = arena_array(&arena, (size_t)n, sizeof *data);
+    const void **data = arena_array(&arena, (size_t)n, sizeof *data);
+    enum dtype *dtype = arena_array(&arena, (size_t)n, sizeof *dtype);
     for (int64_t i = 0; i < n; i++) {
         const struct checkpoint_piece *p = &share->pieces[i];
         t[i].name = ckpt_slice_name(&arena, p->kind, p->name, &p->box);
         t[i].dims = p->box.dims;
         memcpy(t[i].shape, p->box.size, sizeof p->box.size);
         data[i] = p->data;
+        dtype[i] = p->dtype;
     }
     const char *metadata[] = {"format", CKPT_FORMAT, "step",
                               arena_printf(&arena, "%lld", (long long)step), NULL};
-    struct st_source src = {t, data, n, metadata};
+    struct st_source src = {t, data, dtype, n, metadata};
     int rc = st_write(path, &src, &share->way, done, err);
     for (int64_t i = 0; i < n; i++)
         offsets[i] = t[i].offset;

@@ -395,7 +395,8 @@ int st_write(const char *path, const struct st_source *src, const struct bulk_wa
     struct bulk_part *parts = mem_array((size_t)src->n + 1, sizeof *parts);
     parts[0] = (struct bulk_part){.data = header, .bytes = bytes};
     for (int64_t i = 0; i < src->n; i++)
-        parts[i + 1] = (struct bulk_part){src->data[i], src->tensor[i].bytes, true};
+        parts[i + 1] = (struct bulk_part){src->data[i], src->tensor[i].bytes, true,
+                                          src->dtype ? src->dtype[i] : DTYPE_f32};
     int rc = bulk_write(path, parts, src->n + 1, way, out, err);
     free(parts);
     free(header);

@@ -120,7 +120,8 @@ void st_abort(struct st_writer *w);
 /* What is written at once: tensors whose offset and bytes it computes, and the data of each. */
 struct st_source {
     struct st_tensor *tensor; /* [n] */
-    const float *const *data; /* [n] */
+    const void *const *data;  /* [n] floats, or numbers of 16 bits that become floats: */
+    const enum dtype *dtype;  /* [n] NULL: all are floats */
     int64_t n;
     const char *const *metadata; /* as st_create has it */
 };

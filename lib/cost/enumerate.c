@@ -154,8 +154,13 @@ static bool same_shape(const struct model *m, const struct shape *a,
     return same;
 }
 
-/* Ops that are one in the file may differ in which operands are data (the first layer of some
- * models) and in sizes (instances of a block with other dims). */
+static bool same_param(const struct model *m, int a, int b) {
+    const struct model_param *p = &m->params[a], *q = &m->params[b];
+    return p->frozen == q->frozen && same_shape(m, &p->shape, &q->shape);
+}
+
+/* Ops that are one in the file may differ in which operands have gradients (the first layer of some
+ * models), in what is trained, and in sizes (instances of a block with other dims). */
 static bool same_class(const struct model *m, const struct model_op *a,
                        const struct model_op *b) {
     bool same = a->file_op == b->file_op && a->n_in == b->n_in;
@@ -164,12 +169,11 @@ static bool same_class(const struct model *m, const struct model_op *a,
     for (int k = 0; k < a->space.n && same; k++)
         same = m->dims[a->space.dim[k]].size == m->dims[b->space.dim[k]].size;
     for (int k = 0; k < a->n_in && same; k++)
-        same = (m->tensors[a->in[k]].producer < 0) == (m->tensors[b->in[k]].producer < 0) &&
+        same = m->tensors[a->in[k]].gradient == m->tensors[b->in[k]].gradient &&
                same_shape(m, &m->tensors[a->in[k]].shape, &m->tensors[b->in[k]].shape);
     for (int k = 0; k < a->n_param && same; k++)
         same = (a->param[k] < 0) == (b->param[k] < 0) &&
-               (a->param[k] < 0 || same_shape(m, &m->params[a->param[k]].shape,
-                                              &m->params[b->param[k]].shape));
+               (a->param[k] < 0 || same_param(m, a->param[k], b->param[k]));
     return same;
 }
 

@@ -57,6 +57,7 @@
 #define kernel_cross_entropy_dx(...)     TYPED(kernel_cross_entropy_dx)(__VA_ARGS__)
 #define kernel_dropout(...)              TYPED(kernel_dropout)(__VA_ARGS__)
 #define kernel_normal(...)               TYPED(kernel_normal)(__VA_ARGS__)
+#define kernel_uniform(...)              TYPED(kernel_uniform)(__VA_ARGS__)
 
 /* What kernels share. */
 #define kernel_column_sums(...)          TYPED(kernel_column_sums)(__VA_ARGS__)

@@ -170,6 +170,19 @@ static void normal_row(int64_t n, float std, uint64_t seed, uint64_t stream, uin
         put(y + j, std * rng_normal(seed, stream, index + (uint64_t)j));
 }
 
+void kernel_uniform(const struct kernel_box *box, float most, uint64_t seed,
+                    uint64_t stream, T *y) {
+    const struct box_rows r = box_rows(box);
+    const int64_t n = r.outer * r.inner;
+    KERNEL_SPLIT(n, VL, n, {
+        for (int64_t at = first; at < end; at++) {
+            const uint64_t index =
+                box_row_index(&r, at / r.inner) + (uint64_t)(at % r.inner);
+            put(y + at, most * (2 * rng_uniform(seed, stream, index) - 1));
+        }
+    });
+}
+
 void kernel_normal(const struct kernel_box *box, float std, uint64_t seed, uint64_t stream,
                    T *y) {
     const struct box_rows r = box_rows(box);

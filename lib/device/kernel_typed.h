@@ -152,6 +152,9 @@ void kernel_cross_entropy_dx(int64_t rows, int64_t n, const T *logits,
  * the same call on the gradient. */
 void kernel_dropout(const struct kernel_box *box, float p, uint64_t seed, uint64_t stream,
                     const T *x, T *y);
+/* Initial parameter: y = most * a number from -1 to 1 of (seed, stream, index in the whole tensor). */
+void kernel_uniform(const struct kernel_box *box, float most, uint64_t seed,
+                    uint64_t stream, T *y);
 /* Initial parameter: y = std * normal(seed, stream, index in the whole tensor). */
 void kernel_normal(const struct kernel_box *box, float std, uint64_t seed, uint64_t stream,
                    T *y);

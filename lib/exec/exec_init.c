@@ -1,6 +1,8 @@
 /* Initial parameters: a function of the seed and the global index alone. */
 #include "exec/exec_impl.h"
 
+#include <math.h>
+
 /* A box inside the whole tensor, by whose indices random numbers are drawn. */
 struct kernel_box exec_whole_box(const struct exec *x, const struct shape *s,
                                  const struct box *b) {
@@ -26,7 +28,10 @@ static void init_rows(const struct exec *x, int param, const struct kernel_box *
     part.size[0] = n;
     for (int d = 0; d < part.rank; d++)
         elems *= part.size[d];
-    if (mp->init == INIT_NORMAL)
+    if (mp->init == INIT_UNIFORM)
+        kernel_uniform(&part, (float)(mp->std * sqrt(3)), x->opt.seed, (uint64_t)param,
+                       out);
+    else if (mp->init == INIT_NORMAL)
         kernel_normal(&part, (float)mp->std, x->opt.seed, (uint64_t)param, out);
     else
         kernel_fill(elems, mp->init == INIT_ONES ? 1.0f : 0.0f, out);

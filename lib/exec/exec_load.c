@@ -83,16 +83,22 @@ static void list_parts(struct load *l, const struct exec_chunk *c,
     }
 }
 
+/* Files of weights may be of some parameters alone. */
+static bool is_there(const struct load *l, int param) {
+    return l->ck || weight_file_has(l->weights, param);
+}
+
 /* Parameters and their masters. Copies of tied ones too: each reads the same tensor. Of a checkpoint the
  * optimizer's state. */
 static void list_chunk(struct load *l, const struct exec_chunk *c) {
     for (int i = 0; i < c->sp->n_params; i++) {
         const struct param_instance *p = &c->sp->params[i];
-        list_parts(l, c, CHECKPOINT_PARAM, p->param, p->place, p->buffer);
+        if (is_there(l, p->param))
+            list_parts(l, c, CHECKPOINT_PARAM, p->param, p->place, p->buffer);
     }
     for (int i = 0; i < c->sp->n_states; i++) {
         const struct state_instance *s = &c->sp->states[i];
-        if (l->ck || s->which == STATE_MASTER)
+        if (is_there(l, s->param) && (l->ck || s->which == STATE_MASTER))
             list_parts(l, c, exec_state_kind(l->x->g->plan->optimizer, s->which), s->param,
                        s->place, s->buffer);
     }

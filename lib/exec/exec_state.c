@@ -43,25 +43,35 @@ static const void *contents(const struct exec *x, const struct exec_chunk *c, in
     return b->host ? x->host_arena + (b->offset - HOST_ARENA) : x->arena + b->offset;
 }
 
+/* Is it all there is of the parameter? One of 16 bits that is trained has a master, which is stored so that
+ * any plan may go on from it. */
+static bool is_master(const struct exec *x, const struct exec_chunk *c,
+                      const struct param_instance *p) {
+    return c->sp->buffers[p->buffer].dtype == DTYPE_f32 ||
+           x->g->plan->model->params[p->param].frozen;
+}
+
 /* What this rank stores of a chunk: parameters at home here and optimizer state, if it is the first
- * replica. Of a parameter of 16 bits that is the master, so that any plan may go on from it. */
+ * replica. */
 static int64_t list_chunk(const struct exec *x, const struct exec_chunk *c,
                           struct checkpoint_piece *out) {
     const struct model *m = x->g->plan->model;
     int64_t n = 0;
     for (int i = 0; i < c->sp->n_params; i++) {
         const struct param_instance *p = &c->sp->params[i];
-        if (p->home && stores(c, p->place) && c->sp->buffers[p->buffer].dtype == DTYPE_f32)
+        if (p->home && stores(c, p->place) && is_master(x, c, p))
             out[n++] = (struct checkpoint_piece){CHECKPOINT_PARAM, m->params[p->param].name,
                                                  exec_stored_box(c, p->param, p->place),
-                                                 contents(x, c, p->buffer)};
+                                                 contents(x, c, p->buffer),
+                                                 c->sp->buffers[p->buffer].dtype};
     }
     for (int i = 0; i < c->sp->n_states; i++) {
         const struct state_instance *s = &c->sp->states[i];
         if (stores(c, s->place))
             out[n++] = (struct checkpoint_piece){
                 exec_state_kind(x->g->plan->optimizer, s->which), m->params[s->param].name,
-                exec_stored_box(c, s->param, s->place), contents(x, c, s->buffer)};
+                exec_stored_box(c, s->param, s->place), contents(x, c, s->buffer),
+                DTYPE_f32};
     }
     return n;
 }

@@ -49,8 +49,21 @@ int op_targets(const struct model_op *op) {
     return op_is(op, KIND_LOSS) && op->n_in == 2 ? op->in[1] : -1;
 }
 
-bool model_has_gradient(const struct model *m, int tensor) {
-    return m->tensors[tensor].producer >= 0 && !m->tensors[tensor].integer;
+static bool takes_gradient(const struct model *m, const struct model_op *op) {
+    for (int k = 0; k < op->n_in; k++)
+        if (m->tensors[op->in[k]].gradient)
+            return true;
+    return false;
+}
+
+bool model_has_backward(const struct model *m, int op) {
+    const struct model_op *o = &m->ops[op];
+    bool has = takes_gradient(m, o);
+    for (int k = 0; k < o->n_param; k++)
+        has |= o->param[k] >= 0 && !m->params[o->param[k]].frozen;
+    for (int k = 0; k < o->n_out; k++)
+        has |= m->tensors[o->out[k]].gradient;
+    return has;
 }
 
 int model_loss_index(const struct model *m, int op) {
@@ -62,6 +75,16 @@ int model_loss_index(const struct model *m, int op) {
 
 int model_losses(const struct model *m) {
     return model_loss_index(m, m->n_ops);
+}
+
+double model_count_parameters(const struct model *m, bool trained) {
+    double n = 0;
+    for (int p = 0; p < m->n_params; p++) {
+        const struct extents x = model_extents(m, &m->params[p].shape, 1);
+        if (!m->params[p].running && !(trained && m->params[p].frozen))
+            n += (double)extents_count(&x);
+    }
+    return n;
 }
 
 static double shape_volume(const struct model *m, const struct shape *s, int64_t batch) {
@@ -97,6 +120,23 @@ double model_forward_flops(const struct model *m, int64_t batch) {
     double flops = 0;
     for (int i = 0; i < m->n_ops; i++)
         flops += model_op_flops(m, &m->ops[i], batch);
+    return flops;
+}
+
+double model_step_flops(const struct model *m, int64_t batch) {
+    double flops = 0;
+    if (!json_object_get(m->doc, "frozen"))
+        return 3 * model_forward_flops(m, batch);
+    for (int i = 0; i < m->n_ops; i++) {
+        const struct model_op *op = &m->ops[i];
+        bool attends = op->kind == OP_attention || op->kind == OP_attention_packed;
+        double times = attends ? 1 + 2 * takes_gradient(m, op) : 1;
+        for (int k = 0; k < op->n_in && !attends; k++)
+            times += m->tensors[op->in[k]].gradient;
+        if (!attends && op->n_param && op->param[0] >= 0)
+            times += !m->params[op->param[0]].frozen;
+        flops += times * model_op_flops(m, op, batch);
+    }
     return flops;
 }
 
@@ -195,20 +235,37 @@ static int locate(const char *ref, char *path, size_t n, char *preset, size_t pr
     return 0;
 }
 
+static json_t *read_located(const char *path, struct err *err) {
+    json_t *doc = json_read(path, err);
+    if (!doc || !config_is(doc))
+        return doc;
+    json_t *config = doc;
+    doc = config_to_model(config, err);
+    json_decref(config);
+    if (!doc)
+        err_prefix(err, "%s", path);
+    return doc;
+}
+
+json_t *model_document(const char *ref, struct err *err) {
+    char path[PATH_MAX], preset[64];
+    if (locate(ref, path, sizeof path, preset, sizeof preset, err) < 0)
+        return NULL;
+    json_t *doc = read_located(path, err);
+    if (doc && preset[0])
+        json_object_set_new(doc, "default", json_string(preset));
+    return doc;
+}
+
 /* A plan names a shipped model by reference; one from a file of the user's is embedded in it. */
 struct model *model_load(const char *ref, const char *set, struct err *err) {
     char path[PATH_MAX], preset[64];
     if (locate(ref, path, sizeof path, preset, sizeof preset, err) < 0)
         return NULL;
-    json_t *doc = json_read(path, err);
+    json_t *doc = read_located(path, err);
     if (!doc)
         return NULL;
-    if (config_is(doc)) {
-        json_t *config = doc;
-        doc = config_to_model(config, err);
-        json_decref(config);
-    }
-    struct model *m = doc ? model_from_json(doc, preset, set, err) : NULL;
+    struct model *m = model_from_json(doc, preset, set, err);
     json_decref(doc);
     if (!m) {
         err_prefix(err, "%s", path);

@@ -73,19 +73,21 @@ struct model_tensor {
     int producer; /* op, or -1 for a data input */
     bool integer;
     bool wide;               /* always f32, whatever the type of a plan's tensors */
+    bool gradient;           /* something that is trained is upstream: it has a gradient */
     enum data_source source; /* where producer < 0 */
 };
 
-enum param_init { INIT_ZEROS, INIT_ONES, INIT_NORMAL };
+enum param_init { INIT_ZEROS, INIT_ONES, INIT_NORMAL, INIT_UNIFORM };
 
 struct model_param {
     const char *name; /* layer.3.qkv.weight; tied uses share the first one's */
     struct shape shape;
     enum param_init init;
-    double std;   /* of INIT_NORMAL */
-    bool decay;   /* weight decay applies (normal ones of rank 2 and more) */
+    double std;   /* of INIT_NORMAL and INIT_UNIFORM */
+    bool decay;   /* weight decay applies (drawn ones of rank 2 and more) */
     bool running; /* a running statistic of first_op: no optimizer, no norm, no count */
     bool tied;    /* other ops than first_op use it, too */
+    bool frozen;  /* not trained: no gradient, no state, no update */
     int first_op;
 };
 
@@ -154,6 +156,9 @@ struct model {
  * NULL. NULL on failure. */
 struct model *model_load(const char *ref, const char *set, struct err *err);
 
+/* The document of such a model, with the preset as its default. New reference, NULL on failure. */
+json_t *model_document(const char *ref, struct err *err);
+
 /* The same from a document (borrowed; the model keeps a reference of its own). */
 struct model *model_from_json(json_t *doc, const char *preset, const char *set,
                               struct err *err);
@@ -197,17 +202,22 @@ static inline int64_t extents_count(const struct extents *x) {
  * a layout splits. */
 int op_space_find(const struct op_space *s, int dim);
 bool op_is(const struct model_op *op, enum kind_flag flag);
-/* Is a gradient of the tensor wanted? Not of data, and whole numbers have none. */
-bool model_has_gradient(const struct model *m, int tensor);
+/* Has the op a backward pass? Where something is trained in it or in front of it. */
+bool model_has_backward(const struct model *m, int op);
 /* The tensor of the targets that this op is the mean loss of, or -1 where it is none of targets. */
 int op_targets(const struct model_op *op);
 /* How many losses of targets there are, and the index of one among them, in the order of the ops. */
 int model_losses(const struct model *m);
 int model_loss_index(const struct model *m, int op);
 
+/* Elements of all parameters, or of those that are trained; running statistics are none. */
+double model_count_parameters(const struct model *m, bool trained);
+
 /* Floating point operations of one forward pass over `batch` samples in matrix products and
  * attention (2 per multiply-add). */
 double model_forward_flops(const struct model *m, int64_t batch);
+/* The same of a whole step: each product once more for every factor that has a gradient. */
+double model_step_flops(const struct model *m, int64_t batch);
 double model_op_flops(const struct model *m, const struct model_op *op, int64_t batch);
 
 /* The folder of shipped files (models, clusters): beside the program, or as installed. */

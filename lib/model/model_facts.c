@@ -48,6 +48,7 @@ char *model_facts(const struct model *m) {
     add_sizes(m, facts);
     add_real(facts, "the number of ops", m->n_ops);
     add_real(facts, "the number of parameters", m->n_params);
+    add_real(facts, "what is trained of them", model_count_parameters(m, true));
     add_ops(m, facts);
     char *text = json_dumps(facts, JSON_COMPACT);
     json_decref(facts);

@@ -49,6 +49,8 @@ uint64_t model_hash(const struct model *m) {
         const struct model_param *p = &m->params[i];
         h = add_shape(m, add_text(h, p->name), &p->shape);
         h = add_int(add_real(add_int(h, p->init), p->std), p->decay);
+        if (p->frozen)
+            h = add_text(h, "frozen");
     }
     for (int i = 0; i < m->n_ops; i++)
         h = add_op(m, h, &m->ops[i]);

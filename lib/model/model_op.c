@@ -92,7 +92,9 @@ static int read_param(struct reader *r, const json_t *v, const struct model_op *
     if (slot->init == SLOT_ONES && op->attr[ATTR_offset] == 1)
         p.init = INIT_ZEROS; /* together with what is added to it, it begins at 1 */
     json_t *dims;
-    if (json_keys(v, "dims std fan tie when", err) < 0 ||
+    bool uniform = false;
+    if (json_keys(v, "dims std fan uniform tie when", err) < 0 ||
+        json_opt_bool(v, "uniform", &uniform, err) < 0 ||
         json_array_member(v, "dims", &dims, err) < 0 ||
         read_shape(r, dims, &p.shape, err) < 0)
         return -1;
@@ -106,6 +108,7 @@ static int read_param(struct reader *r, const json_t *v, const struct model_op *
     if (read_std(r, v, &p.std, err) < 0)
         return -1;
     p.decay = p.shape.rank >= 2 && p.init == INIT_NORMAL;
+    p.init = uniform ? INIT_UNIFORM : p.init;
     p.running = slot->running;
     p.name = arena_printf(&r->m->arena, "%s.%s", op->name, slot->name);
     json_object_set_new(r->param_of, p.name, json_integer(r->params.n));

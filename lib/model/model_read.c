@@ -213,7 +213,6 @@ static void finish(struct reader *r) {
     m->n_blocks = (int)r->blocks.n;
     m->n_file_ops = r->file_op;
     m->n_repeats = r->n_repeats;
-    m->hash = model_hash(m);
 }
 
 /* What is said of a model besides the graph; only its form is checked here. */
@@ -232,7 +231,7 @@ static int read_document(struct reader *r, json_t *doc, const char *preset, cons
     json_t *sizes, *dims = NULL, *rates = NULL, *inputs, *ops;
     if (json_keys(doc,
                   "$schema format name about sizes dims rates default presets data inputs "
-                  "ops weights pin",
+                  "ops frozen weights pin",
                   err) < 0 ||
         json_format(doc, "weft-model/1", err) < 0 ||
         json_str(doc, "name", &name, err) < 0 ||
@@ -254,6 +253,9 @@ static int read_document(struct reader *r, json_t *doc, const char *preset, cons
         read_inputs(r, inputs, err) < 0 || read_ops(r, ops, 0, err) < 0)
         return -1;
     finish(r);
+    if (read_frozen(m, json_object_get(doc, "frozen"), err) < 0)
+        return -1;
+    m->hash = model_hash(m);
     /* A repeat may have no instance; where none has any, a size is a slip of the pen. */
     if (m->n_repeats > 0 && m->n_blocks == 0)
         return err_input(err, "ops: repeat: the model is left without a block");

@@ -66,6 +66,12 @@ int read_check_name(const char *name, struct err *err);
 /* One op of the list; its results become tensors. */
 int read_op(struct reader *r, const json_t *v, struct err *err);
 
+/* ---- model_frozen.c ----------------------------------------------------------------------- */
+
+/* Section "frozen" (NULL = missing) of a model whose graph is read: marks parameters, and the tensors that
+ * have gradients. */
+int read_frozen(struct model *m, const json_t *list, struct err *err);
+
 /* ---- model_routing.c ---------------------------------------------------------------------- */
 
 /* Checks an op that routes or moves tokens to experts; the others pass. */

@@ -107,6 +107,10 @@ uint64_t weight_file_hash(const struct weight_file *f) {
     return st_set_hash(&f->set);
 }
 
+bool weight_file_has(const struct weight_file *f, int param) {
+    return f->w->forms[param].tensor;
+}
+
 /* The part of `box` that has index i along the dim `spread`, and where it goes in the dense box. */
 static void read_slice(const struct weight_file *f, int param,
                        const struct checkpoint_box *box, int64_t i, float *out) {

@@ -37,25 +37,41 @@ static int check_entry(const json_t *v, const char *pattern, struct err *err) {
     return 0;
 }
 
-int weights_check(const json_t *section, struct err *err) {
-    const char *prefix, *name;
-    json_t *v, *tensors, *config;
-    if (json_keys(section, "prefix ignore tensors config absent unread reads", err) < 0 ||
-        json_opt_str(section, "prefix", &prefix, err) < 0 ||
-        check_strings(json_object_get(section, "ignore"), "ignore", err) < 0 ||
-        check_strings(json_object_get(section, "unread"), "unread", err) < 0 ||
-        check_strings(json_object_get(section, "reads"), "reads", err) < 0 ||
-        (json_object_get(section, "absent") &&
-         json_object_member(section, "absent", &config, err) < 0) ||
-        json_object_member(section, "tensors", &tensors, err) < 0 ||
-        (json_object_get(section, "config") &&
-         json_object_member(section, "config", &config, err) < 0))
+static int check_entries(const json_t *section, const char *key, struct err *err) {
+    const char *name;
+    json_t *v, *tensors;
+    if (json_object_member(section, key, &tensors, err) < 0)
         return -1;
     json_object_foreach(tensors, name, v) {
         if (check_entry(v, name, err) < 0)
             return -1;
     }
     return 0;
+}
+
+int weights_check(const json_t *section, struct err *err) {
+    const char *prefix;
+    json_t *config;
+    if (json_keys(section,
+                  "prefix ignore tensors config absent unread reads adapter adapter_config",
+                  err) < 0 ||
+        json_opt_str(section, "prefix", &prefix, err) < 0 ||
+        check_strings(json_object_get(section, "ignore"), "ignore", err) < 0 ||
+        check_strings(json_object_get(section, "unread"), "unread", err) < 0 ||
+        check_strings(json_object_get(section, "reads"), "reads", err) < 0 ||
+        (json_object_get(section, "absent") &&
+         json_object_member(section, "absent", &config, err) < 0) ||
+        (json_object_get(section, "config") &&
+         json_object_member(section, "config", &config, err) < 0) ||
+        (json_object_get(section, "adapter_config") &&
+         json_object_member(section, "adapter_config", &config, err) < 0))
+        return -1;
+    const bool adapts = json_object_get(section, "adapter");
+    if (adapts && check_entries(section, "adapter", err) < 0)
+        return -1;
+    return adapts && !json_object_get(section, "tensors")
+               ? 0
+               : check_entries(section, "tensors", err);
 }
 
 /* ---- names ------------------------------------------------------------------------------ */
@@ -447,11 +463,26 @@ static void *keep(struct arena *arena, const void *p, int64_t n, size_t size) {
     return out;
 }
 
-static int read_params(struct weights *w, const json_t *tensors, struct table *t,
-                       struct err *err) {
+static bool covers(const json_t *tensors, const char *param) {
+    const char *pattern;
+    json_t *v;
+    struct stars stars;
+    json_object_foreach((json_t *)tensors, pattern, v) {
+        if (match(pattern, param, &stars))
+            return true;
+    }
+    return false;
+}
+
+/* Of the adapter alone, or of all the others. */
+static int read_params(struct weights *w, const json_t *section, bool adapter,
+                       struct table *t, struct err *err) {
     const struct model *m = w->model;
+    const json_t *tensors = json_object_get(section, adapter ? "adapter" : "tensors");
     for (int i = 0; i < m->n_params; i++) {
         const json_t *entry = NULL;
+        if (covers(json_object_get(section, "adapter"), m->params[i].name) != adapter)
+            continue;
         const char *name = tensors ? find_entry(w, tensors, m->params[i].name, &entry, err)
                                    : m->params[i].name;
         if (!name)
@@ -470,7 +501,7 @@ static int read_params(struct weights *w, const json_t *tensors, struct table *t
     return 0;
 }
 
-struct weights *weights_of(const struct model *m, struct err *err) {
+static struct weights *make(const struct model *m, bool adapter, struct err *err) {
     const json_t *section = json_object_get(m->doc, "weights");
     struct arena arena = {0};
     struct weights *w = arena_alloc(&arena, sizeof *w);
@@ -481,7 +512,7 @@ struct weights *weights_of(const struct model *m, struct err *err) {
     w->ignore = json_object_get(section, "ignore");
     w->forms = arena_array(&w->arena, (size_t)m->n_params, sizeof *w->forms);
     json_opt_str(section, "prefix", &w->prefix, NULL);
-    int rc = read_params(w, json_object_get(section, "tensors"), &t, err);
+    int rc = read_params(w, section, adapter, &t, err);
     hashtable_release(&t.names);
     arr_release(&t.tensors);
     arr_release(&t.parts);
@@ -489,6 +520,18 @@ struct weights *weights_of(const struct model *m, struct err *err) {
         return w;
     err_prefix(err, "model %s", m->name);
     weights_destroy(w);
+    return NULL;
+}
+
+struct weights *weights_of(const struct model *m, struct err *err) {
+    return make(m, false, err);
+}
+
+struct weights *weights_of_adapter(const struct model *m, struct err *err) {
+    if (json_object_get(json_object_get(m->doc, "weights"), "adapter"))
+        return make(m, true, err);
+    err_input(err, "model %s: it has no adapters", m->name);
+    err_hint(err, "weft-import --lora writes a model that has");
     return NULL;
 }
 

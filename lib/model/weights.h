@@ -53,8 +53,11 @@ struct weights {
     const json_t *ignore;          /* patterns of tensors that are no parameters, or NULL */
 };
 
-/* Every parameter in one tensor or its share of one, every tensor full. NULL on failure. */
+/* Every parameter in one tensor or its share of one, every tensor full; but for those of adapters, which have
+ * files of their own, and of which this says nothing (their forms have no tensor). NULL on failure. */
 struct weights *weights_of(const struct model *m, struct err *err);
+/* Of the parameters of adapters alone ("adapter", lora.h). NULL on failure, or where there are none. */
+struct weights *weights_of_adapter(const struct model *m, struct err *err);
 void weights_destroy(struct weights *w);
 
 /* Is a tensor of this name, with or without the prefix, known to be no parameter? */
@@ -63,6 +66,8 @@ bool weights_ignores(const struct weights *w, const char *name);
 /* The document that tells another program what the model is ("config": its name and sizes), with
  * the sizes of this one put in; NULL without an error if the model has none. New reference. */
 json_t *weights_config(struct model *m, struct err *err);
+/* The same of PEFT's adapter_config.json ("adapter_config"). */
+json_t *weights_adapter_config(struct model *m, struct err *err);
 /* What that program takes for keys that such a document lacks ("absent"); {} if nothing is said. New
  * reference, NULL on failure. */
 json_t *weights_absent(struct model *m, struct err *err);
@@ -81,7 +86,9 @@ struct weight_file *weight_file_open(const struct weights *w, const char *path,
 void weight_file_close(struct weight_file *f);
 /* Equal means the same tensors, as far as headers tell. */
 uint64_t weight_file_hash(const struct weight_file *f);
-/* A box of a parameter, dense. */
+/* Does it hold the parameter? */
+bool weight_file_has(const struct weight_file *f, int param);
+/* A box of a parameter that it holds, dense. */
 void weight_file_read(const struct weight_file *f, int param,
                       const struct checkpoint_box *box, float *out);
 

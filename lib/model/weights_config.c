@@ -66,6 +66,10 @@ json_t *weights_config(struct model *m, struct err *err) {
     return config;
 }
 
+json_t *weights_adapter_config(struct model *m, struct err *err) {
+    return fill(m, "adapter_config", err);
+}
+
 json_t *weights_absent(struct model *m, struct err *err) {
     return json_object_get(json_object_get(m->doc, "weights"), "absent")
                ? fill(m, "absent", err)

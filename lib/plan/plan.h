@@ -141,19 +141,4 @@ enum dtype plan_tensor_dtype(const struct plan *p, int tensor);
 /* "stage 0" or "stages 0, 2, 4", those of a group; cut where n bytes are too few. */
 void plan_group_name(const struct plan *p, int group, char *buf, size_t n);
 
-/* A pattern of op names. Components are separated by dots; "*" matches any text inside one, "0-3,7"
- * a set of numbers; a pattern that ends early covers all below. */
-struct pattern {
-    const char *text;
-    /* The last answer, and how many bytes of that name led to it. */
-    const char *last;
-    size_t decided;
-    bool covers;
-};
-/* Does it cover the op `name`, which must live as long as the pattern? Names that begin alike are
- * asked one after the other, and most answered by the one before. */
-bool pattern_covers(struct pattern *p, const char *name);
-/* Syntax check: no empty components, well-formed sets. */
-bool pattern_valid(const char *pattern);
-
 #endif

@@ -1,4 +1,5 @@
 /* Reading weft-plan(5). Defaults per stage first, then exceptions by pattern. */
+#include "model/pattern.h"
 #include "plan/pin.h"
 #include "plan/plan_impl.h"
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Fine-tuning on prompts and answers: what weft-tokens --examples writes, what of it counts, under several
-# plans; multiple choice in HellaSwag's format, whose accuracy PyTorch finds by itself. Prints TAP; the
-# programs are in $WEFT_BIN.
+# plans; frozen parameters and adapters, whose losses are those of PyTorch and PEFT; multiple choice in
+# HellaSwag's format, whose accuracy PyTorch finds by itself. Prints TAP; the programs are in $WEFT_BIN.
 #   WEFT_PYTHON: a python3 with torch and transformers, for what is compared with them
+#   ... and peft, for adapters
 # Needs: jq mpirun python3
 set -u
 bin=${WEFT_BIN:?}
@@ -110,6 +111,54 @@ timeout 120 "$bin/weft-run" -q --threads 1 --data examples.m32 --validation 0.25
 is "$((last + $(jq 'select(.targets) | .targets' each)))" "$answers" 'the two splits share the answers'
 is "$(jq -s '.[0].valid_loss == .[1].valid_loss' each)" true 'one batch alone is all of the loss'
 
+# ---- frozen parameters, adapters ---------------------------------------------------------------------
+sizes=layers=2,hidden=32,heads=2,seq=16,vocab=64
+import() { # import ARGS...: leaves $status, out, err
+    "$bin/weft-import" "$@" >out 2>err </dev/null
+    status=$?
+}
+import --set $sizes --freeze 'wte wpe layer.0' -o half.json gpt:nano
+is "$status $(sed 's/weft-import: //' err)" \
+    "0 gpt: 28032 parameters, 12768 of them trained, 25 ops in 2 blocks" 'half of a model is frozen'
+import --set $sizes --lora 4:8 -o lora.json gpt:nano
+is "$status $(jq -c '[.sizes.lora, .sizes.lora_alpha, .frozen[0:2]]' lora.json)" \
+    '0 [4,8,["*","!layer.*.qkv_lora_a"]]' 'adapters beside all products of the blocks'
+for bad in '--freeze layr|"layr" covers no parameter' '--freeze *|nothing that a loss depends on' \
+    '--freeze 0x|expected a pattern' '--lora-on layer.*.fc1|--lora RANK' '--lora 0|RANK:ALPHA' \
+    '--lora 4:|RANK:ALPHA' '--lora 4 --lora-on layer.*.ln1|"layer.*.ln1" covers no product' \
+    '--lora 4 --lora-on layer.0.fc1|all instances of layer.*.fc1 or none, got 1 of 2'; do
+    set -f
+    # shellcheck disable=SC2086
+    import ${bad%%|*} --set $sizes gpt:nano
+    set +f
+    refuses "$([[ $bad == *RANK* ]] && echo 2 || echo 3)" "${bad#*|}" "${bad%%|*}"
+done
+import --lora 2 ./lora.json
+refuses 3 'has a size "lora" already' 'adapters of adapters'
+"$bin/weft-plan" -q -m ./half.json -b 8 --to megatron >out 2>err
+status=$?
+refuses 3 'model.frozen: .*wte.weight' 'Megatron-LM is told of no frozen parameters'
+
+# Numbers of 16 bits that have no master are saved as they are, and go on under another plan.
+plan() { # plan MODEL DOCUMENT: the rest of the plan
+    jq -n --slurpfile m "$1" "{format: \"weft-plan/1\", model: \$m[0], batch: 8, dtype: \"bf16\"} + $2"
+}
+for model in half lora; do
+    plan $model.json '{stages: [{}]}' >one.json
+    plan $model.json '{stages: [{mesh: "dp:2", layout: {dp: "batch"}, zero: 3}]}' >zero.json
+    timeout 60 "$bin/weft-run" -q --threads 1 -n 6 --save whole one.json >want 2>err
+    timeout 60 "$bin/weft-run" -q --threads 1 -n 6 --save part --save-every 3 --keep 0 one.json >out 2>err
+    rm -r part/step-00000006
+    timeout 60 mpirun -n 2 "$bin/weft-run" -q --threads 1 -n 6 --resume part zero.json >got 2>err
+    is "$(jq -s --slurpfile want want '[., $want[3:]] | transpose | length == 3 and
+        all(.[0].loss - .[1].loss | fabs < 0.01 * 5)' got)" true "$model in bf16 goes on under ZeRO 3"
+    timeout 60 "$bin/weft-run" -q --threads 1 -n 6 --resume part one.json >got 2>err
+    is "$(jq -s --slurpfile want want '[.[].loss] == [$want[3:][].loss]' got)" true 'and alone to the bit'
+    is "$("$bin/weft-predict" --cluster cpu-2 one.json 2>err | jq .memory)" \
+        "$(jq -s '.[0].bytes' want)" 'in as much memory as predicted'
+    rm -r whole part
+done
+
 # ---- PyTorch -----------------------------------------------------------------------------------------
 python=${WEFT_PYTHON:-python3}
 if ! "$python" -c 'import torch, transformers' 2>/dev/null; then
@@ -117,6 +166,12 @@ if ! "$python" -c 'import torch, transformers' 2>/dev/null; then
 fi
 "$python" "$root/scripts/compare-pytorch.py" --bin "$bin" --steps 6 gpt-masked gpt-lion llama-lion >out 2>err
 is "$? $(grep -c '^ok ' out)" '0 3' 'masked targets, and Lion, are as in PyTorch'
+if "$python" -c 'import peft' 2>/dev/null; then
+    "$python" "$root/scripts/compare-tuned.py" --bin "$bin" llama-half gpt2-biases llama-lora gpt2-lora >out 2>err
+    is "$? $(grep -c 'alone .*e-0[789], ' out)" '0 4' 'frozen parameters as in PyTorch, adapters as in PEFT'
+else
+    skip 'frozen parameters as in PyTorch, adapters as in PEFT' 'no python3 with peft (WEFT_PYTHON)'
+fi
 cat >choices.py <<'END_PYTHON'
 """A model, questions, and what PyTorch makes of them, each ending by itself and unpadded."""
 import json, os, random

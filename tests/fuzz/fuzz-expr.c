@@ -1,7 +1,7 @@
 /* Fuzzes the arithmetic of sizes ("2*layers") and the patterns and meshes of plans, which are
  * small languages of their own (libFuzzer). The first byte chooses. */
 #include "model/expr.h"
-#include "plan/plan.h"
+#include "model/pattern.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,14 @@
 /* plan-cases.h - the models that random plans are of: every family, with ties, dropout, several repeats
- * and losses, in sizes that many numbers divide.
+ * and losses, some of them trained in part, in sizes that many numbers divide.
  */
 #ifndef WEFT_TEST_PLAN_CASES_H
 #define WEFT_TEST_PLAN_CASES_H
 
 #include "model/model.h"
 #include "plan/plan.h"
+
+#include <stdio.h>
+#include <string.h>
 
 #define MODELS "./tests/models/"
 static const struct {
@@ -82,11 +85,50 @@ static const struct {
     {MODELS "tasks.json", ""},
     {"falcon:nano", "layers=2,hidden=48,heads=6,seq=12,vocab=48"},
     {"falcon-new:nano", "layers=2,hidden=48,heads=12,kv_heads=4,seq=12,vocab=48"},
+    {MODELS "adapters.json",
+     "layers=2,seq=24,hidden=24,heads=12,ffn=48,vocab=48,tied=1,lora=6,lora_alpha=3"},
 };
-enum { CASES = sizeof cases / sizeof *cases };
+enum { WHOLE_CASES = sizeof cases / sizeof *cases };
+
+/* Of these some parameters are frozen: below all that is trained, between, in one branch, beside a bias. */
+static const struct {
+    const char *model, *set, *frozen;
+} frozen_cases[] = {
+    {"gpt:nano", "layers=3,hidden=48,heads=12,seq=24,vocab=48,tied=1", "wte wpe layer.0-1"},
+    {"gpt:nano", "layers=2,hidden=48,heads=6,seq=12,vocab=48,tied=1,dropout=0.1",
+     "* !layer.*.*.bias !layer.1.ln1"},
+    {MODELS "encdec.json", "encoders=2,decoders=2", "wte enc.0 dec.*.fc.weight memory"},
+    {"llama:nano", "layers=2,hidden=48,heads=12,kv_heads=4,ffn=96,seq=24,vocab=48",
+     "* !layer.1.q !layer.0.norm2 !head"},
+    {"t5:nano",
+     "layers=2,hidden=24,heads=6,kv=4,ffn=48,seq=24,target_seq=12,vocab=48,buckets=8",
+     "wte enc norm dec.*.attn dec.0.cross_k"},
+    {MODELS "places.json", "", "wte before place layer.0.q"},
+    {"mixtral:nano",
+     "layers=2,hidden=48,heads=12,kv_heads=4,ffn=48,seq=12,vocab=48,experts=6",
+     "layer.*.router layer.0"},
+    {"wide-resnet:nano", "image=12,base=4,classes=12,group=6",
+     "conv bn.weight bn.bias bn.mean stage.0.first.*.conv1 stage.0.*.*.bn2"},
+    {MODELS "tasks.json", "", "trunk up1 down1 up2"},
+    {MODELS "experts.json", "", "wte router up layer.*.up"},
+};
+enum { CASES = WHOLE_CASES + sizeof frozen_cases / sizeof *frozen_cases };
+
+static struct model *load_frozen(int c, struct err *err) {
+    json_t *doc = model_document(frozen_cases[c].model, err), *list = json_array();
+    char patterns[128], *save;
+    snprintf(patterns, sizeof patterns, "%s", frozen_cases[c].frozen);
+    for (char *p = strtok_r(patterns, " ", &save); p; p = strtok_r(NULL, " ", &save))
+        json_array_append_new(list, json_string(p));
+    json_object_set_new(doc, "frozen", list);
+    struct model *m = doc ? model_from_json(doc, NULL, frozen_cases[c].set, err) : NULL;
+    json_decref(doc);
+    return m;
+}
 
 static struct model *load_case(int c, struct err *err) {
-    return model_load(cases[c].model, cases[c].set, err);
+    return c < WHOLE_CASES ? model_load(cases[c].model, cases[c].set, err)
+                           : load_frozen(c - WHOLE_CASES, err);
 }
 
 static enum optimizer case_optimizer(int c) {

@@ -1,5 +1,6 @@
 /* Files written and read by several threads: the bytes, hashes and refusals of one. */
 #include "checkpoint/safetensors.h"
+#include "common/half.h"
 #include "common/rng.h"
 #include "tap.h"
 
@@ -85,10 +86,10 @@ static int fetch(void *ctx, void *to, const void *from, int64_t bytes, struct er
 
 static int write_as(const char *name, const struct bulk_way *way, struct bulk_done *done,
                     struct err *err) {
-    const float *there[TENSORS];
+    const void *there[TENSORS];
     for (int i = 0; i < TENSORS; i++)
         there[i] = way->fetch ? hidden + (data[i] - numbers) : data[i];
-    struct st_source src = {tensor, there, TENSORS, metadata};
+    struct st_source src = {tensor, there, NULL, TENSORS, metadata};
     return st_write(path_of(name), &src, way, done, err);
 }
 
@@ -149,6 +150,35 @@ static void test_finite(void) {
     numbers[9] = kept;
 }
 
+/* Every other tensor out of numbers of 16 bits: the file has the floats that they are. */
+static void test_narrow(void) {
+    static uint16_t halves[FLOATS];
+    enum dtype dtype[TENSORS];
+    const void *there[TENSORS];
+    for (int i = 0; i < TENSORS; i++) {
+        const int64_t at = data[i] - numbers;
+        dtype[i] = i % 3 ? (i % 3 == 1 ? DTYPE_bf16 : DTYPE_f16) : DTYPE_f32;
+        for (int64_t k = at; k < at + tensor[i].shape[0] && dtype[i] != DTYPE_f32; k++) {
+            const bool bf16 = dtype[i] == DTYPE_bf16;
+            const float f = (float)(k % 4096) - 9.5f;
+            halves[k] = bf16 ? bf16_narrow(f) : f16_narrow(f);
+            numbers[k] = bf16 ? bf16_widen(halves[k]) : f16_widen(halves[k]);
+        }
+        there[i] = dtype[i] == DTYPE_f32 ? (const void *)data[i] : halves + at;
+    }
+    struct bulk_done plain = {0}, done = {0};
+    struct err err = {0};
+    struct st_source src = {tensor, there, dtype, TENSORS, metadata};
+    write_plain(&plain);
+    for (int threads = 1; threads < 4; threads++) {
+        struct bulk_way way = {.threads = threads};
+        int rc = st_write(path_of("narrow"), &src, &way, &done, &err);
+        ok(rc == 0 && done.hash == plain.hash &&
+               same_files(path_of("plain"), path_of("narrow")),
+           "halves are written as floats, by %d threads %s", threads, err.msg);
+    }
+}
+
 static void test_failures(const struct bulk_done *plain) {
     struct bulk_done done;
     struct err err = {0};
@@ -189,6 +219,7 @@ int main(void) {
     test_same(&plain);
     test_finite();
     test_failures(&plain);
+    test_narrow();
     char command[100];
     snprintf(command, sizeof command, "rm -rf %s", top);
     return system(command) ? 1 : done_testing();

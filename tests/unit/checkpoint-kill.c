@@ -63,7 +63,7 @@ static void write_step(int64_t step, int rank, int ranks) {
     struct checkpoint_box box = rows_of(rank, ranks);
     for (int64_t i = 0; i < box.size[0] * COLS; i++)
         data[i] = value_at(step, box.first[0] * COLS + i);
-    struct checkpoint_piece piece = {CHECKPOINT_PARAM, "w", box, data};
+    struct checkpoint_piece piece = {CHECKPOINT_PARAM, "w", box, data, DTYPE_f32};
     struct checkpoint_share share = {rank, &piece, 1, {.threads = threads}};
     struct checkpoint_report report;
     char *reports[RANKS_MAX];

@@ -487,7 +487,8 @@ int main(void) {
                                             {"tests/models/patches.json", NULL},
                                             {"tests/models/pairs.json", NULL},
                                             {"tests/models/nested.json", NULL},
-                                            {"tests/models/windows.json", NULL}};
+                                            {"tests/models/windows.json", NULL},
+                                            {"tests/models/adapters.json", "layers=4"}};
     const char *seed = getenv("SEED"), *count = getenv("COUNT");
     int64_t first = seed ? atol(seed) : 1, n = count ? atol(count) : 150;
     for (int64_t i = 0; i < n; i++) {

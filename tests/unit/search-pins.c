@@ -9,6 +9,7 @@
 #include "../unit/tap.h"
 #include "common/rng.h"
 #include "cost/estimate.h"
+#include "model/pattern.h"
 
 #include <math.h>
 #include <stdlib.h>

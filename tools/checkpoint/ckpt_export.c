@@ -21,6 +21,7 @@ struct export {
     struct weights *w;
     struct checkpoint *ck;
     json_t *config;   /* or NULL */
+    bool adapter;     /* of the weights that is all */
     char *out, *temp; /* the names; without a slash at their end */
     bool folder;
 };
@@ -92,8 +93,9 @@ static int write_folder(const struct export *x, struct err *err) {
     if (mkdir(x->temp, 0777) < 0)
         return err_system(err, "%s: cannot make the directory: %s", x->temp,
                           strerror(errno));
-    char *tensors = ckpt_join(x->temp, "model.safetensors");
-    char *config = ckpt_join(x->temp, "config.json");
+    char *tensors =
+        ckpt_join(x->temp, x->adapter ? "adapter_model.safetensors" : "model.safetensors");
+    char *config = ckpt_join(x->temp, x->adapter ? "adapter_config.json" : "config.json");
     int rc = write_tensors(x, tensors, err);
     if (rc == 0 && x->config)
         rc = json_write_file(x->config, config, err);
@@ -148,7 +150,8 @@ static int64_t count_parameters(const struct model *m) {
 /* A folder is read by its config.json, which must then mean this model: what it has no key for, such as
  * heads of GPT-2 that are not a share of hidden, transformers would take for something else. */
 static int check_config(const struct export *x, struct err *err) {
-    json_t *doc = x->config && x->folder ? config_to_model(x->config, NULL) : NULL;
+    const bool says_all = x->config && x->folder && !x->adapter;
+    json_t *doc = says_all ? config_to_model(x->config, NULL) : NULL;
     struct model *m = doc ? model_from_json(doc, NULL, NULL, NULL) : NULL;
     int64_t has = count_parameters(x->model), says = m ? count_parameters(m) : has;
     model_destroy(m);
@@ -161,17 +164,40 @@ static int check_config(const struct export *x, struct err *err) {
                            x->model->name, (long long)says, (long long)has);
 }
 
+static bool is_adapted(const struct model *m) {
+    return json_object_get(json_object_get(m->doc, "weights"), "adapter");
+}
+
+/* An adapter's file has nothing else that was trained. */
+static int check_adapter(const struct export *x, struct err *err) {
+    const json_t *section = json_object_get(x->model->doc, "weights");
+    for (int p = 0; p < x->model->n_params; p++)
+        if (!x->model->params[p].frozen && !x->w->forms[p].tensor)
+            return err_input(err, "model %s: %s is trained and part of no adapter",
+                             x->model->name, x->model->params[p].name);
+    if (x->folder && !json_object_get(section, "adapter_config")) {
+        err_input(err, "model %s: PEFT has no names for these adapters", x->model->name);
+        return err_hint(err, "a file, -o NAME.safetensors, has weft's names");
+    }
+    return 0;
+}
+
 static int open_input(struct export *x, const struct ckpt_options *o, const char *path,
                       struct err *err) {
     if (checkpoint_open(&x->ck, path, err) < 0)
         return -1;
     x->model = model_of_checkpoint(x->ck, o->model, o->set, err);
-    x->w = x->model ? weights_of(x->model, err) : NULL;
+    x->adapter = x->model && is_adapted(x->model);
+    x->w = !x->model    ? NULL
+           : x->adapter ? weights_of_adapter(x->model, err)
+                        : weights_of(x->model, err);
     struct err none = {0};
     struct bulk_way way = {.threads = 2}; /* one reads, the other hashes */
     if (!x->w || checkpoint_verify(x->ck, 0, 1, &way, err) < 0)
         return -1;
-    x->config = weights_config(x->model, &none);
+    if (x->adapter && check_adapter(x, err) < 0)
+        return -1;
+    x->config = (x->adapter ? weights_adapter_config : weights_config)(x->model, &none);
     if (none.status && err)
         *err = none;
     return none.status ? -1 : check_config(x, err);

@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 double predict_flops(const struct predict *p) {
-    return 3 * model_forward_flops(p->plan->model, p->plan->batch);
+    return model_step_flops(p->plan->model, p->plan->batch);
 }
 
 /* ---- JSON -------------------------------------------------------------------------- */

@@ -16,7 +16,7 @@ struct run_options {
     /* < 0 or NAN: not given, until run_settle */
     struct checkpoint_settings set;
     int64_t valid_every, valid_batches;
-    const char *save, *resume, *init;
+    const char *save, *resume, *init, *adapter;
     bool keep_best;          /* in save/best; by the loss of validations */
     const char *tensorboard; /* NULL, or a folder for events */
     const char
@@ -60,7 +60,7 @@ int run_agree_options(struct comm *comm, const struct opt *options, struct err *
 /* The same for what the ranks opened: model, data, checkpoint and weights (NULL = none). */
 int run_agree_inputs(struct comm *comm, const struct model *m, const struct data *data,
                      const struct checkpoint *ck, const struct weight_file *init,
-                     struct err *err);
+                     const struct weight_file *adapter, struct err *err);
 
 /* ---- run_workspace.c ----------------------------------------------------------------------- */
 
@@ -124,6 +124,9 @@ struct run_inputs {
     char *facts;              /* of the model */
     struct weights *weights;
     struct weight_file *init; /* to begin with, or NULL */
+    /* The same of adapters. */
+    struct weights *adapter_weights;
+    struct weight_file *adapter;
     struct data *data;
     struct checkpoint_info about; /* what the executor does not know of a checkpoint */
     int64_t valid_batches; /* of a validation: that there are, at most those wanted */

@@ -143,20 +143,26 @@ static void add_split(json_t *facts, const char *name, const struct data_info *i
     add_fact(facts, name, value);
 }
 
+static void add_weights(json_t *facts, const char *name, const struct weight_file *f) {
+    char value[20] = "none";
+    if (f)
+        snprintf(value, sizeof value, "%016" PRIx64, weight_file_hash(f));
+    add_fact(facts, name, value);
+}
+
 int run_agree_inputs(struct comm *comm, const struct model *m, const struct data *data,
                      const struct checkpoint *ck, const struct weight_file *init,
-                     struct err *err) {
+                     const struct weight_file *adapter, struct err *err) {
     json_t *facts = json_object();
-    char model[20], from[64] = "none", weights[20] = "none";
+    char model[20], from[64] = "none";
     snprintf(model, sizeof model, "%016" PRIx64, m->hash);
     if (ck)
         snprintf(from, sizeof from, "step %" PRId64 " of run %016" PRIx64,
                  checkpoint_info(ck)->step, checkpoint_info(ck)->run);
-    if (init)
-        snprintf(weights, sizeof weights, "%016" PRIx64, weight_file_hash(init));
     add_fact(facts, "the hash of the model", model);
     add_fact(facts, "the checkpoint", from);
-    add_fact(facts, "the hash of the tensors in --init", weights);
+    add_weights(facts, "the hash of the tensors in --init", init);
+    add_weights(facts, "the hash of the tensors in --adapter", adapter);
     add_split(facts, "--data", data_info(data), DATA_TRAIN);
     add_split(facts, "the validation data", data_info(data), DATA_VALID);
     return agree_facts(comm, facts, EXIT_INPUT, err);

@@ -7,6 +7,8 @@
 #include "common/progress.h"
 #include "model/config.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -148,6 +150,48 @@ static int open_init(struct run_inputs *in, struct model *m, const char *path,
     return in->init ? 0 : -1;
 }
 
+/* Its adapter_config.json must be this model's, as far as shapes do not tell. */
+static int check_adapter(struct model *m, const char *folder, struct err *err) {
+    static const char *const keys[] = {"peft_type", "r", "lora_alpha"};
+    static const char *const absent[] = {"use_rslora", "use_dora", "lora_bias",
+                                         "alpha_pattern", "rank_pattern"};
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/adapter_config.json", folder);
+    json_t *config = json_read(path, err), *own = weights_adapter_config(m, NULL);
+    int rc = config ? 0 : -1;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && own && rc == 0; i++) {
+        const json_t *has = json_object_get(config, keys[i]);
+        const json_t *want = json_object_get(own, keys[i]);
+        const bool number = json_is_number(has) && json_is_number(want);
+        if (number ? json_number_value(has) != json_number_value(want)
+                   : !json_equal(has, want))
+            rc = err_input(err, "%s: %s: the model has another", path, keys[i]);
+    }
+    for (size_t i = 0; i < sizeof absent / sizeof *absent && rc == 0; i++) {
+        const json_t *v = json_object_get(config, absent[i]);
+        if (json_is_true(v) || json_object_size(v))
+            rc = err_input(err, "%s: %s: weft has no such adapters", path, absent[i]);
+    }
+    json_decref(config);
+    json_decref(own);
+    return rc;
+}
+
+static int open_adapter(struct run_inputs *in, struct model *m, const char *folder,
+                        struct err *err) {
+    char path[PATH_MAX];
+    if (!folder || in->ck)
+        return 0;
+    in->adapter_weights = weights_of_adapter(m, err);
+    if (!in->adapter_weights)
+        return err_prefix(err, "--adapter");
+    if (check_adapter(m, folder, err) < 0)
+        return err_prefix(err, "--adapter");
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
+    in->adapter = weight_file_open(in->adapter_weights, path, err);
+    return in->adapter ? 0 : -1;
+}
+
 /* The checkpoint to go on from, if any. */
 static int open_resume(struct run_inputs *in, struct comm *comm, const struct plan *p,
                        const struct run_options *o, struct err *err) {
@@ -176,7 +220,8 @@ int run_open_inputs(struct run_inputs *in, struct comm *comm, const struct progr
         run_note_batch(ck, p->batch);
     if (exec_agree(comm, open_data(&in->data, p->model, o, err), err) < 0 ||
         exec_agree(comm, open_init(in, p->model, o->init, err), err) < 0 ||
-        run_agree_inputs(comm, p->model, in->data, in->ck, in->init, err) < 0)
+        exec_agree(comm, open_adapter(in, p->model, o->adapter, err), err) < 0 ||
+        run_agree_inputs(comm, p->model, in->data, in->ck, in->init, in->adapter, err) < 0)
         return -1;
     if (speaks && data_info(in->data)->cut)
         note("weft-run: --data: sequences that are longer than the model's are cut");
@@ -198,6 +243,8 @@ void run_close_inputs(struct run_inputs *in) {
     checkpoint_close(in->ck);
     weight_file_close(in->init);
     weights_destroy(in->weights);
+    weight_file_close(in->adapter);
+    weights_destroy(in->adapter_weights);
     for (int f = 0; f < RUN_FOLDERS; f++)
         checkpoint_unlock(in->lock[f]);
     run_events_close(in->events);

@@ -7,15 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static double count_parameters(const struct model *m) {
-    double n = 0;
-    for (int p = 0; p < m->n_params; p++) {
-        struct extents x = model_extents(m, &m->params[p].shape, 1);
-        n += m->params[p].running ? 0 : (double)extents_count(&x);
-    }
-    return n;
-}
-
 /* Positions of a sample that the model writes or is told the next token of; 0: it reads no tokens. */
 static int64_t tokens_of_sample(const struct model *m) {
     for (int i = 0; i < m->n_ops; i++) {
@@ -30,11 +21,15 @@ void run_say_what(const struct plan *p, const struct data *data, bool gpus) {
     const struct model *m = p->model;
     const struct data_info *d = data_info(data);
     const int64_t tokens = tokens_of_sample(m);
-    char each[64] = "";
+    const double all = model_count_parameters(m, false);
+    const double trained = model_count_parameters(m, true);
+    char each[64] = "", of[48] = "";
+    if (trained < all)
+        snprintf(of, sizeof of, " (%.4g trained)", 1e-6 * trained);
     if (tokens)
         snprintf(each, sizeof each, " of %lld tokens", (long long)tokens);
-    note("weft-run: %s%s%s, %.4g million parameters, %s; %d rank%s on %s, %d stage%s, %s",
-         m->name, m->preset[0] ? ":" : "", m->preset, 1e-6 * count_parameters(m),
+    note("weft-run: %s%s%s, %.4g million parameters%s, %s; %d rank%s on %s, %d stage%s, %s",
+         m->name, m->preset[0] ? ":" : "", m->preset, 1e-6 * all, of,
          plan_dtype_name(p->dtype), p->devices, p->devices == 1 ? "" : "s",
          gpus ? "GPUs" : "CPUs", p->n_stages, p->n_stages == 1 ? "" : "s",
          optimizer_name(p->optimizer));
@@ -46,7 +41,7 @@ void run_say_what(const struct plan *p, const struct data *data, bool gpus) {
 
 double run_share_of_peak(const struct plan *p, double seconds) {
     const double peak = p->cluster ? cluster_flops(p->cluster, p->dtype, 0, p->devices) : 0;
-    return peak > 0 ? 3 * model_forward_flops(p->model, p->batch) / seconds / peak : NAN;
+    return peak > 0 ? model_step_flops(p->model, p->batch) / seconds / peak : NAN;
 }
 
 double run_epochs(const struct data *data, int64_t samples) {

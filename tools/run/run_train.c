@@ -576,7 +576,8 @@ static int begin(struct loop *l, struct err *err) {
         return -1;
     if (resumes)
         took(l, "reading the checkpoint", &start);
-    if (l->in.init && exec_load_weights(l->x, l->in.init, err) < 0)
+    if ((l->in.init && exec_load_weights(l->x, l->in.init, err) < 0) ||
+        (l->in.adapter && exec_load_weights(l->x, l->in.adapter, err) < 0))
         return -1;
     if (l->in.init)
         took(l, "reading the weights", &start);

@@ -86,6 +86,8 @@ static const struct opt options[] = {
      "continue from the newest checkpoint in DIR, or DIR/step-N", &o.resume},
     {0, "init", OPT_STR, "FILE", "begin with these weights: .safetensors, or their folder",
      &o.init},
+    {0, "adapter", OPT_STR, "FOLDER", "and with these adapters, as PEFT saves them",
+     &o.adapter},
     {0, "auto-resume", OPT_FLAG, NULL, "continue from the newest one in --save, if any",
      &o.auto_resume},
     {0, "other-data", OPT_FLAG, NULL, "resume with data other than the checkpoint's",
@@ -321,8 +323,8 @@ static int check_options(struct err *err) {
         return err_usage(err, "--memory: expected --save DIR beside it, another folder");
     if (o.auto_resume && o.resume)
         return err_usage(err, "--auto-resume and --resume exclude each other");
-    if (o.init && o.resume)
-        return err_usage(err, "--init and --resume exclude each other");
+    if ((o.init || o.adapter) && o.resume)
+        return err_usage(err, "--init and --adapter exclude --resume");
     return 0;
 }
 

@@ -272,6 +272,12 @@ int plan_job_of(struct plan_job *job, const struct plan *p, const char *target,
     if (p->optimizer != OPTIMIZER_adamw && p->optimizer != OPTIMIZER_sgd)
         return err_input(err, "optimizer: nothing is known of %s in %s",
                          optimizer_name(p->optimizer), target);
+    for (int i = 0; i < p->model->n_params; i++)
+        if (p->model->params[i].frozen)
+            return err_input(
+                err,
+                "model.frozen: %s is told of no parameters that stay as they are, such as %s",
+                target, p->model->params[i].name);
     struct plan_dims dims;
     plan_dims_find(p->model, &dims);
     int rc = read_stages(job, target, err);

@@ -22,7 +22,8 @@ struct placement param_share(const struct emit *e, int param, struct placement p
 /* Of the instance held under this placement for ops that want it under that one. */
 static enum dtype held_dtype(const struct emit *e, int param, struct placement held,
                              struct placement want) {
-    bool master = !placement_equal(held, want) && !e->m->params[param].tied;
+    const struct model_param *p = &e->m->params[param];
+    bool master = !placement_equal(held, want) && !p->tied && !p->frozen;
     return master ? DTYPE_f32 : emit_param_dtype(e, param);
 }
 
@@ -109,18 +110,26 @@ static unsigned data_axes(const struct emit *e, int param, struct placement from
            placement_axes(e->mesh, from, PLACE_PARTIAL);
 }
 
-int grad_get(struct emit *e, int param, struct placement want, struct placement from) {
-    const unsigned data = data_axes(e, param, from);
-    struct placement to = gradient_share(e, param, from, data);
-    int share = accumulator_get(e, param, instance_get(e, param, want), to, data);
-    if (placement_equal(from, to))
-        return share;
+/* A sum of its own that begins at zero. */
+static int zeros(struct emit *e, int param, struct placement from) {
     int64_t elems = emit_elements(e, &e->m->params[param].shape, from);
     int whole = emit_buffer(e, elems, DTYPE_f32, MEM_temporaries);
     struct instr *i = emit_instr(e, I_fill);
     i->param = param;
     i->out.fill.y = whole;
     i->n.fill.elems = elems;
+    return whole;
+}
+
+int grad_get(struct emit *e, int param, struct placement want, struct placement from) {
+    if (e->m->params[param].frozen)
+        return zeros(e, param, from);
+    const unsigned data = data_axes(e, param, from);
+    struct placement to = gradient_share(e, param, from, data);
+    int share = accumulator_get(e, param, instance_get(e, param, want), to, data);
+    if (placement_equal(from, to))
+        return share;
+    int whole = zeros(e, param, from);
     arr_push(&e->whole_gradients,
              (struct whole_gradient){param, whole, share, from, to, data});
     return whole;

@@ -17,7 +17,7 @@ int param_get(struct emit *e, int op, int slot, struct placement want);
 int grad_convert(struct emit *e, int param, int buffer, struct placement from,
                  struct placement to, unsigned data);
 /* What an op adds its gradient of the parameter to, which comes out under `from`; grads_reduce, behind
- * the op, adds it to the share where that is not what is held. */
+ * the op, adds it to the share where that is not what is held. Of a frozen one the sum goes nowhere. */
 int grad_get(struct emit *e, int param, struct placement want, struct placement from);
 void grads_reduce(struct emit *e);
 

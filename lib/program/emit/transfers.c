@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* Both directions of what stage `to` needs from stage `from`, once; whole numbers go one way. */
+/* Both directions of what stage `to` needs from stage `from`, once; what has no gradient goes one way. */
 static void add_pair(const struct model *m, struct transfer_list *l, struct transfer t) {
     for (int64_t i = 0; i < l->all.n; i++) {
         const struct transfer *o = &l->all.p[i];
@@ -17,7 +17,7 @@ static void add_pair(const struct model *m, struct transfer_list *l, struct tran
     back.from = t.to;
     back.to = t.from;
     arr_push(&l->all, t);
-    if (t.tensor < 0 || model_has_gradient(m, t.tensor))
+    if (t.tensor < 0 || m->tensors[t.tensor].gradient)
         arr_push(&l->all, back);
 }
 
@@ -50,7 +50,7 @@ static void list_param(const struct plan *plan, int op, int k, struct transfer_l
     add_pair(m, l, t);
 }
 
-/* What an op takes from other stages: tensors, with their gradients back, and parameters. */
+/* What an op takes from other stages: tensors, with their gradients back, and parameters that change. */
 static void list_op(const struct plan *plan, int op, struct transfer_list *l) {
     const struct model *m = plan->model;
     const struct model_op *o = &m->ops[op];
@@ -61,7 +61,8 @@ static void list_op(const struct plan *plan, int op, struct transfer_list *l) {
             list_operand(plan, op, k, l);
     }
     for (int k = 0; k < o->n_param; k++)
-        if (o->param[k] >= 0 && plan->stage_of[m->params[o->param[k]].first_op] != s)
+        if (o->param[k] >= 0 && !m->params[o->param[k]].frozen &&
+            plan->stage_of[m->params[o->param[k]].first_op] != s)
             list_param(plan, op, k, l);
 }
 

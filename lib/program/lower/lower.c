@@ -99,6 +99,11 @@ int lower_param(struct emit *e, int op, int slot) {
                                          : param_get(e, op, slot, param_place(e, op, slot));
 }
 
+bool lower_trains(const struct emit *e, int op, int slot) {
+    int param = op_of(e, op)->param[slot];
+    return param >= 0 && !e->m->params[param].frozen;
+}
+
 int lower_grad(struct emit *e, int op, int slot) {
     const struct model_op *o = op_of(e, op);
     if (o->param[slot] < 0)
@@ -136,7 +141,7 @@ static struct placement produced_place(const struct emit *e, int op, int k) {
 }
 
 bool lower_wants_gradient(const struct emit *e, int op, int k) {
-    return model_has_gradient(e->m, op_of(e, op)->in[k]);
+    return e->m->tensors[op_of(e, op)->in[k]].gradient;
 }
 
 int lower_gradient(struct emit *e, int op, int k) {

@@ -50,8 +50,13 @@ unsigned lower_axes(const struct emit *e, int op, enum role role);
 unsigned lower_dim_axes(const struct emit *e, int op, int k);
 unsigned lower_idle_axes(const struct emit *e, int op);
 
+/* Is the parameter there, and trained? An instruction that only makes the gradient of a frozen one is left
+ * out. */
+bool lower_trains(const struct emit *e, int op, int slot);
+
 /* Buffers: operand k as the layout wants it, a parameter (-1 where it is missing), what its
- * gradient is added to, a new one for result k (listed as such). */
+ * gradient is added to (of a frozen one zeros that nobody reads), a new one for result k (listed as
+ * such). */
 int lower_operand(struct emit *e, int op, int k);
 int lower_param(struct emit *e, int op, int slot);
 int lower_grad(struct emit *e, int op, int slot);

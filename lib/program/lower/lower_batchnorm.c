@@ -137,7 +137,10 @@ static int backward_sums(struct emit *e, int op, const struct groups *g, int x, 
 static void backward(struct emit *e, int op, const int *dy) {
     struct groups g = groups_of(e, op);
     int x = lower_operand(e, op, 0), gamma = lower_param(e, op, 0), stat = saved_get(e, op);
-    add_running(e, op, &g, stat);
+    if (lower_trains(e, op, 2) || lower_trains(e, op, 3))
+        add_running(e, op, &g, stat);
+    if (dy[0] < 0)
+        return;
     int sums = backward_sums(e, op, &g, x, stat, dy[0]);
     if (!lower_wants_gradient(e, op, 0))
         return;

@@ -31,19 +31,23 @@ static void forward(struct emit *e, int op) {
     i->n.conv2d = numbers(e, op, &w);
 }
 
-static void backward(struct emit *e, int op, const int *dy) {
-    struct windows w = lower_windows(e, op, false);
-    int x = lower_windows_operand(e, op, &w), weight = lower_param(e, op, 0);
-    int dw = lower_grad(e, op, 0);
+static void weight_gradient(struct emit *e, int op, const struct windows *w, int dy) {
+    int x = lower_windows_operand(e, op, w), dw = lower_grad(e, op, 0);
     struct instr *i = emit_instr(e, I_conv2d_dw);
     i->in.conv2d_dw.x = x;
-    i->in.conv2d_dw.dy = dy[0];
+    i->in.conv2d_dw.dy = dy;
     i->out.conv2d_dw.dw = dw;
-    i->n.conv2d = numbers(e, op, &w);
-    int dx = lower_windows_gradient(e, op, &w);
-    if (dx < 0)
+    i->n.conv2d = numbers(e, op, w);
+}
+
+static void backward(struct emit *e, int op, const int *dy) {
+    struct windows w = lower_windows(e, op, false);
+    if (lower_trains(e, op, 0))
+        weight_gradient(e, op, &w, dy[0]);
+    if (!lower_wants_gradient(e, op, 0))
         return;
-    i = emit_instr(e, I_conv2d_dx);
+    int weight = lower_param(e, op, 0), dx = lower_windows_gradient(e, op, &w);
+    struct instr *i = emit_instr(e, I_conv2d_dx);
     i->in.conv2d_dx.dy = dy[0];
     i->in.conv2d_dx.w = weight;
     i->out.conv2d_dx.dx = dx;

@@ -59,13 +59,13 @@ static void linear_forward(struct emit *e, int op) {
     i->axes = lower_axes(e, op, ROLE_contracted);
 }
 
-/* dW = x^T dy is added to the gradient; dx = dy W^T is made where somebody wants it. */
-static void linear_backward(struct emit *e, int op, const int *dy) {
-    struct sizes s = sizes_of(e, op);
-    int x = lower_operand(e, op, 0), dw = lower_grad(e, op, 0), db = lower_grad(e, op, 1);
+/* dW = x^T dy is added to the gradient. */
+static void linear_dw(struct emit *e, int op, struct sizes s, int dy) {
+    int x = lower_operand(e, op, 0), dw = lower_grad(e, op, 0);
+    int db = lower_trains(e, op, 1) ? lower_grad(e, op, 1) : -1;
     struct instr *i = emit_instr(e, I_linear_dw);
     i->in.linear_dw.x = x;
-    i->in.linear_dw.dy = dy[0];
+    i->in.linear_dw.dy = dy;
     i->out.linear_dw.dw = dw;
     i->out.linear_dw.db = db;
     i->n.linear_dw.m = s.m;
@@ -73,10 +73,28 @@ static void linear_backward(struct emit *e, int op, const int *dy) {
     i->n.linear_dw.k = s.k;
     i->n.linear_dw.wt = s.wt;
     i->n.linear_dw.bias = db >= 0;
+}
+
+/* Of a bias beside a frozen weight. */
+static void linear_db(struct emit *e, int op, struct sizes s, int dy) {
+    int db = lower_grad(e, op, 1);
+    struct instr *i = emit_instr(e, I_bias_dw);
+    i->in.bias_dw.dy = dy;
+    i->out.bias_dw.dp = db;
+    i->n.bias_dw = (struct bias_dw_n){.elems = s.m * s.n, .inner = s.n};
+}
+
+/* dx = dy W^T is made where somebody wants it. */
+static void linear_backward(struct emit *e, int op, const int *dy) {
+    struct sizes s = sizes_of(e, op);
+    if (lower_trains(e, op, 0))
+        linear_dw(e, op, s, dy[0]);
+    else if (lower_trains(e, op, 1))
+        linear_db(e, op, s, dy[0]);
     if (!lower_wants_gradient(e, op, 0))
         return;
     int w = lower_param(e, op, 0), dx = lower_gradient(e, op, 0);
-    i = emit_instr(e, I_linear_dx);
+    struct instr *i = emit_instr(e, I_linear_dx);
     i->in.linear_dx.dy = dy[0];
     i->in.linear_dx.w = w;
     i->out.linear_dx.dx = dx;
@@ -198,7 +216,7 @@ static void matmul_backward(struct emit *e, int op, const int *dy) {
     if (o->n_in > 1 && lower_wants_gradient(e, op, 1))
         emit_matmul(e, op, I_matmul, x, d,
                     (struct part){lower_gradient(e, op, 1), &o->in_map[1]});
-    else if (o->n_in < 2)
+    else if (o->n_in < 2 && lower_trains(e, op, 0))
         emit_matmul(e, op, I_matmul_dw, x, d,
                     (struct part){lower_grad(e, op, 0), &o->param_map[0]});
     if (lower_wants_gradient(e, op, 0))

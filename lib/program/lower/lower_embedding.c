@@ -18,6 +18,7 @@ static void embedding_forward(struct emit *e, int op) {
     lower_about_param(e, i, op, 0);
 }
 
+/* Ids have no gradient, so the table is trained. */
 static void embedding_backward(struct emit *e, int op, const int *dy) {
     const struct model_op *o = op_of(e, op);
     const struct axis_map *w = &o->param_map[0];
@@ -45,14 +46,19 @@ static void bias_forward(struct emit *e, int op) {
     i->n.bias.inner = lower_volume(e, op, &o->param_map[0]);
 }
 
-static void bias_backward(struct emit *e, int op, const int *dy) {
+static void bias_dw(struct emit *e, int op, int dy) {
     const struct model_op *o = op_of(e, op);
     int dp = lower_grad(e, op, 0);
     struct instr *i = emit_instr(e, I_bias_dw);
-    i->in.bias_dw.dy = dy[0];
+    i->in.bias_dw.dy = dy;
     i->out.bias_dw.dp = dp;
     i->n.bias_dw.elems = lower_volume(e, op, &o->out_map[0]);
     i->n.bias_dw.inner = lower_volume(e, op, &o->param_map[0]);
+}
+
+static void bias_backward(struct emit *e, int op, const int *dy) {
+    if (lower_trains(e, op, 0))
+        bias_dw(e, op, dy[0]);
     lower_pass_on(e, op, 0, dy[0]);
 }
 

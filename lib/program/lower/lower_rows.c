@@ -28,13 +28,18 @@ static void rows_forward(struct emit *e, int op) {
     lower_about_operand(e, i, op, 0);
 }
 
-static void rows_backward(struct emit *e, int op, const int *dy) {
+static void rows_dw(struct emit *e, int op, int dy) {
     int dtable = lower_grad(e, op, 0);
     struct instr *i = emit_instr(e, I_rows_dw);
-    i->in.rows_dw.dy = dy[0];
+    i->in.rows_dw.dy = dy;
     i->out.rows_dw.dtable = dtable;
     i->n.rows = rows_shape(e, op);
     lower_about_operand(e, i, op, 0);
+}
+
+static void rows_backward(struct emit *e, int op, const int *dy) {
+    if (lower_trains(e, op, 0))
+        rows_dw(e, op, dy[0]);
     lower_pass_on(e, op, 0, dy[0]);
 }
 

@@ -21,7 +21,7 @@ static void send_finished_gradients(struct emit *e, int op) {
         bool seen = false;
         for (int j = 0; j < k; j++)
             seen |= o->in[j] == t;
-        if (model_has_gradient(e->m, t) &&
+        if (e->m->tensors[t].gradient &&
             e->plan->stage_of[e->m->tensors[t].producer] != e->stage &&
             e->first_use[t] == op && !seen)
             send_gradient(e, t);
@@ -34,9 +34,11 @@ void pass_backward(struct emit *e) {
     for (int i = e->st->n_ops - 1; i >= 0; i--) {
         int op = e->op = e->st->ops[i], dy[KIND_MAX_SLOTS];
         const struct model_op *o = &e->m->ops[op];
+        if (!model_has_backward(e->m, op))
+            continue;
         for (int k = 0; k < o->n_out; k++) {
             dy[k] = -1;
-            if (op_is(o, KIND_LOSSES) || !model_has_gradient(e->m, o->out[k]))
+            if (op_is(o, KIND_LOSSES) || !e->m->tensors[o->out[k]].gradient)
                 continue;
             gradient_receive(e, o->out[k]);
             dy[k] = gradient_combine(e, o->out[k], gradient_place(e, op, k));

@@ -211,6 +211,8 @@ enum update_step { SEND_AWAY, FINISH, COUNT, OPTIMIZE, PUBLISH, RECEIVE };
 static void update_instance(struct emit *e, enum update_step step, int64_t i,
                             int *gradient) {
     struct param_instance p = e->params.p[i];
+    if (e->m->params[p.param].frozen)
+        return;
     bool away = home_stage(e, p.param) != e->stage;
     e->param = p.param;
     if (step == SEND_AWAY && away && e->param_of[p.param] == i)

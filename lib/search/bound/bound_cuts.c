@@ -176,7 +176,7 @@ static void find_kinds(struct cuts *c) {
         struct extents x = model_extents(m, &m->tensors[tensor].shape, c->r->micro_batch);
         c->kind_of[i] =
             kind_at(c, plan_tensor_dtype(&g->plan, tensor), (double)extents_count(&x));
-        c->gives[i] = model_has_gradient(m, tensor);
+        c->gives[i] = m->tensors[tensor].gradient;
     }
 }
 

@@ -102,7 +102,7 @@ static int find_sums(const struct spot *at, const struct layout *l,
         if (t->read[k])
             n += find_sum(at, o->out[k], &o->out_map[k], l, 1, &out[n]);
     for (int k = 0; k < o->n_in; k++)
-        if (model_has_gradient(m, o->in[k]) && t->readers[k] > 0)
+        if (m->tensors[o->in[k]].gradient && t->readers[k] > 0)
             n += find_sum(at, o->in[k], &o->in_map[k], l, 1 / t->readers[k], &out[n]);
     return n;
 }
@@ -140,6 +140,7 @@ static double additions_us(const struct spot *at) {
 /* Elements of a parameter on a device: `whole` as ops need it, `share` as ZeRO leaves
  * it; over how many devices it is summed and sharded. */
 struct held {
+    bool frozen;
     double whole, share;
     struct reach summed, scattered,
         spread; /* of those over which it is summed, the ones over which it is scattered */
@@ -153,7 +154,8 @@ static struct held held_of(const struct spot *at, int slot, const struct layout 
     struct placement p = placement_operand(&at->mesh, l, &o->param_map[slot]);
     struct placement parts = placement_result(&at->mesh, l, &o->param_map[slot]);
     struct placement share = placement_scatter(&at->mesh, &x, p);
-    struct held h = {.whole = (double)placement_elements(&at->mesh, &x, p),
+    struct held h = {.frozen = m->params[o->param[slot]].frozen,
+                     .whole = (double)placement_elements(&at->mesh, &x, p),
                      .share = (double)placement_elements(&at->mesh, &x, share)};
     unsigned summed = placement_axes(&at->mesh, parts, PLACE_PARTIAL);
     unsigned rest = placement_axes(&at->mesh, share, PLACE_REPLICATE);
@@ -186,6 +188,19 @@ struct param_cost {
     double us, step_us, fixed;
 };
 enum { ZERO_LEVELS = ZERO_PARAMETERS + 1 };
+
+/* The least costs of a parameter that is not trained: it is held, and gathered. */
+static struct param_cost frozen_share_of(struct spot *at, const struct held *h, int zero) {
+    const struct space *sp = at->f->ev->space;
+    bool shared = zero >= ZERO_PARAMETERS;
+    struct param_cost out = {0};
+    if (!at->f->pinned && !sp->p.offload)
+        out.fixed = (double)dtype_size(sp->p.dtype) * (shared ? h->share : h->whole);
+    if (!at->f->pinned && shared && !sp->hides)
+        out.us = op_bound_steps_us(at->f, at->devices, h->spread, I_all_gather, sp->p.dtype,
+                                   h->whole);
+    return out;
+}
 
 /* The least costs of a parameter with a level of ZeRO. With pins, which may change
  * reductions and memory, only the optimizer's time is certain. */
@@ -225,7 +240,7 @@ static struct param_cost share_of(struct spot *at, const struct held *h, int zer
 /* Returns the costs by level of ZeRO; equal parameters share them. */
 static const struct param_cost *shares_of(struct spot *at, const struct held *h) {
     uint64_t key = memo_mix(memo_mix(1, (uint64_t)at->devices), (uint64_t)h->whole);
-    key = memo_mix(key, (uint64_t)h->share);
+    key = memo_mix(key, (uint64_t)h->share << 1 | h->frozen);
     for (int i = 0; i < 3; i++) {
         struct reach g = i ? i > 1 ? h->spread : h->scattered : h->summed;
         key = memo_mix(key, (uint64_t)g.near << 32 | (uint64_t)g.far);
@@ -235,7 +250,7 @@ static const struct param_cost *shares_of(struct spot *at, const struct held *h)
         struct param_cost *out = mem_array(ZERO_LEVELS, sizeof *out);
         *slot = out; /* nothing else is looked up in this memo meanwhile */
         for (int zero = 0; zero < space_zero_levels(at->f->ev->space); zero++)
-            out[zero] = share_of(at, h, zero);
+            out[zero] = (h->frozen ? frozen_share_of : share_of)(at, h, zero);
     }
     return *slot;
 }

@@ -73,6 +73,12 @@ static double add_message(struct evaluate *ev, struct work *w, struct message ms
     return take_us;
 }
 
+/* Does what the edge says go back as a gradient? A parameter goes nowhere if it does not. */
+static bool comes_back(const struct evaluate *ev, const struct edge *e) {
+    const struct model *m = ev->space->blocks.whole;
+    return e->param >= 0 ? !m->params[e->param].frozen : m->tensors[e->tensor].gradient;
+}
+
 /* Adds the message with a tensor and the one with its gradient; or, for a parameter
  * used in two stages, the gradient's way to the stage that updates it and the new
  * value's way back. */
@@ -91,11 +97,14 @@ static void add_exchange(struct evaluate *ev, struct work *w, const struct edge 
                                                    b_share.want, a_share.held, all, depth,
                                                    tied ? &a->update_us : &a->forward_us,
                                                    tied ? &b->update_us : &b->forward_us});
-    double back_us = add_message(
-        ev, w,
-        (struct message){tied ? DTYPE_f32 : ev->space->p.dtype, to, from, a_share.want,
-                         b_share.held, all, depth, tied ? &b->reduce_us : &b->backward_us,
-                         tied ? &a->reduce_us : &a->backward_us});
+    double back_us =
+        !comes_back(ev, e)
+            ? 0
+            : add_message(ev, w,
+                          (struct message){tied ? DTYPE_f32 : ev->space->p.dtype, to, from,
+                                           a_share.want, b_share.held, all, depth,
+                                           tied ? &b->reduce_us : &b->backward_us,
+                                           tied ? &a->reduce_us : &a->backward_us});
     /* the stage with a copy gets the new value when the other one has computed it */
     if (tied)
         b->update_us = fmax(b->update_us, a->update_us + there_us);
@@ -111,7 +120,8 @@ static void add_exchanges(struct evaluate *ev, struct work *w, int k) {
     for (int i = 0; i < in->n; i++) {
         const struct edge *e = &ev->space->blocks.s.edges[in->edges[i]];
         int reader = edge_reader_from(e, st->first);
-        if (reader < e->n && e->readers[reader] < st->end)
+        bool moves = e->tensor >= 0 || comes_back(ev, e);
+        if (moves && reader < e->n && e->readers[reader] < st->end)
             add_exchange(ev, w, e, k, reader);
     }
 }

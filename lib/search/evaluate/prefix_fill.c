@@ -155,7 +155,8 @@ static struct load load_of(struct evaluate *ev, const struct prefix *t, int op) 
 
 static struct waiting waiting_of(struct evaluate *ev, const struct prefix *t,
                                  const struct edge *e, int reader) {
-    if (!prefix_op_is_legal(t, reader) || reader - e->origin < 2)
+    if (!prefix_op_is_legal(t, reader) || reader - e->origin < 2 ||
+        !ev->space->blocks.x.model->tensors[e->tensor].gradient)
         return (struct waiting){0};
     const struct load *l = graph_node(&ev->graph, &t->st, reader, t->layouts);
     double elems = prefix_shard_of(ev->space, t, e, reader).want;

@@ -36,7 +36,7 @@ static uint64_t alike_hash(const struct model *m, int op, const int *users) {
         h = memo_mix(memo_mix(h, (uint64_t)o->space.dim[k]), (uint64_t)o->space.role[k]);
     for (int k = 0; k < o->n_in; k++) {
         const struct model_tensor *t = &m->tensors[o->in[k]];
-        h = mix_shape(m, &t->shape, memo_mix(h, t->producer < 0));
+        h = mix_shape(m, &t->shape, memo_mix(h, (t->producer < 0) << 1 | t->gradient));
     }
     for (int k = 0; k < o->n_param; k++) {
         const struct model_param *p = &m->params[o->param[k] < 0 ? 0 : o->param[k]];
@@ -44,7 +44,7 @@ static uint64_t alike_hash(const struct model *m, int op, const int *users) {
         if (o->param[k] < 0)
             continue;
         uint64_t shared = p->first_op != op ? 2 : users[o->param[k]] > 1;
-        h = mix_shape(m, &p->shape, memo_mix(h, shared));
+        h = mix_shape(m, &p->shape, memo_mix(h, shared << 1 | p->frozen));
     }
     for (int k = 0; k < o->n_out; k++)
         h = mix_shape(m, &m->tensors[o->out[k]].shape, h);

@@ -1,5 +1,4 @@
-/* Patterns of op names: see plan.h. */
-#include "plan/plan.h"
+#include "model/pattern.h"
 
 #include <ctype.h>
 #include <stdlib.h>
