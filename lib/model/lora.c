@@ -157,11 +157,8 @@ static void adapt(struct adding *a, json_t *list, json_t *op, const char *path) 
     const char *name = json_string_value(json_object_get(op, "name"));
     json_t *a_op = down(a, op, name), *b_op = up(op, name);
     static const char *const ends[] = {LORA_A, LORA_B};
-    for (int k = 0; k < 2; k++) {
-        char trained[PATH];
-        snprintf(trained, sizeof trained, "!%s%s", path, ends[k]);
-        json_array_append_new(a->frozen, json_string(trained));
-    }
+    for (int k = 0; k < 2; k++)
+        json_array_append_new(a->frozen, json_sprintf("!%s%s", path, ends[k]));
     lora_names_add(&a->names, path, op, a_op, b_op);
     json_array_append_new(list, a_op);
     json_array_append_new(list, scaled(op, name));
