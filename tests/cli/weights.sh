@@ -139,7 +139,7 @@ refuses 3 'nowhere: No such file' 'no weights'
 run 1 one.json -n 1 --init ck
 refuses 3 'ck: holds neither model.safetensors nor' 'a folder without weights'
 run 1 one.json -n 1 --init out1 --resume ck
-refuses 2 '--init and --resume exclude each other' 'two beginnings'
+refuses 2 '--init and --adapter exclude --resume' 'two beginnings'
 cp -r out1 plain && rm plain/config.json # only the tensors can tell
 jq '.set = "layers=3,hidden=48,heads=4,seq=16,vocab=256"' one.json >three.json
 run 1 three.json -n 1 --init plain

@@ -16,7 +16,7 @@
 #define ALGORITHMS(X)                                                                       \
     X(auto, "auto", false, true,                                                            \
       "A portfolio: dp or ilp where that soon proves the best plan; otherwise hops, with "  \
-      "the bound worked out beside it, and if a gap is left then mcmc and gradient, which " \
+      "the bound worked out beside it, and if a gap is left then grid, gradient and mcmc, which " \
       "start from the best plan so far. The plan depends neither on the machine nor on "    \
       "--threads.")                                                                         \
     X(hops, "hops", false, true,                                                            \
