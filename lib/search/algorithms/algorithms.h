@@ -16,9 +16,9 @@
 #define ALGORITHMS(X)                                                                       \
     X(auto, "auto", false, true,                                                            \
       "A portfolio: dp or ilp where that soon proves the best plan; otherwise hops, with "  \
-      "the bound worked out beside it, and if a gap is left then grid, gradient and mcmc, which " \
-      "start from the best plan so far. The plan depends neither on the machine nor on "    \
-      "--threads.")                                                                         \
+      "the bound worked out beside it, and if a gap is left then grid, gradient and mcmc, " \
+      "which start from the best plan so far. The plan depends neither on the machine nor " \
+      "on --threads.")                                                                      \
     X(hops, "hops", false, true,                                                            \
       "Iterative bottleneck alleviation, after Aceso: find the stage that bounds time or "  \
       "memory, and try the changes that relieve it of that resource, up to several in a "   \
