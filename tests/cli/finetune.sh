@@ -123,6 +123,7 @@ is "$status $(sed 's/weft-import: //' err)" \
 import --set $sizes --lora 4:8 -o lora.json gpt:nano
 is "$status $(jq -c '[.sizes.lora, .sizes.lora_alpha, .frozen[0:2]]' lora.json)" \
     '0 [4,8,["*","!layer.*.qkv_lora_a"]]' 'adapters beside all products of the blocks'
+# shellcheck disable=SC2089,SC2090 # the quotes belong to messages
 for bad in '--freeze layr|"layr" covers no parameter' '--freeze *|nothing that a loss depends on' \
     '--freeze 0x|expected a pattern' '--lora-on layer.*.fc1|--lora RANK' '--lora 0|RANK:ALPHA' \
     '--lora 4:|RANK:ALPHA' '--lora 4 --lora-on layer.*.ln1|"layer.*.ln1" covers no product' \
