@@ -203,19 +203,23 @@ static bool is_first_shape(const struct starts *st, int64_t i) {
     return true;
 }
 
-/* The best under a schedule with weight gradients apart: all is compiled anew for that. */
+/* The best, and the best of a few shapes, under a schedule with weight gradients apart: all is compiled
+ * anew for that. */
 static void add_apart_under(struct starts *st, enum schedule schedule) {
     enum { FEW = 3 };
     const struct space *sp = &st->s->space;
     struct option o = {.c = candidate_make(sp)};
-    for (int64_t i = 0, n = 0; i < st->list.n && n < FEW; i++) {
-        const struct option *from = &st->list.p[i];
-        if (from->c.n_groups < 2 || from->c.n_groups < from->c.n_stages ||
-            !is_first_shape(st, i))
+    int tried = 0, shapes = 0;
+    for (int64_t i = 0, n = st->list.n; i < n && shapes < FEW; i++) {
+        const struct candidate *from = &st->list.p[i].c;
+        bool first = is_first_shape(st, i);
+        if (from->n_groups < 2 || from->n_groups < from->n_stages ||
+            (!first && tried >= FEW))
             continue;
-        n++;
+        tried++;
+        shapes += first;
         o.score = (struct score){.unknown = true};
-        candidate_copy(&st->scratch, &from->c);
+        candidate_copy(&st->scratch, from);
         st->scratch.schedule = schedule;
         try_cuts(st, &o);
         if (!o.score.unknown)
