@@ -111,7 +111,7 @@ if "--graphemes" in sys.argv[1:]:
     print(f"/* Made by scripts/make-unicode.py --graphemes from Unicode {VERSION}. */")
     print('#include "text/grapheme.h"\n')
     print("/* clang-format off */")
-    table("grapheme_range", "grapheme_ranges", graphemes())
+    table("unicode_range", "grapheme_ranges", graphemes())
     print("/* clang-format on */")
     sys.exit()
 

@@ -1,17 +1,7 @@
 #include "text/grapheme.h"
 
-#include "common/mem.h"
-#include "text/unicode.h"
-
-#include <string.h>
-
 unsigned char *grapheme_classes(void) {
-    unsigned char *classes = mem_alloc(UNICODE_POINTS);
-    for (int i = 0; i < grapheme_ranges_count; i++) {
-        const struct grapheme_range *r = &grapheme_ranges[i];
-        memset(classes + r->first, r->class, r->last - r->first + 1);
-    }
-    return classes;
+    return unicode_spread(grapheme_ranges, grapheme_ranges_count);
 }
 
 const char *grapheme_end(const unsigned char *classes, const char *s, const char *end) {

@@ -12,7 +12,7 @@
 #ifndef WEFT_GRAPHEME_H
 #define WEFT_GRAPHEME_H
 
-#include <stdint.h>
+#include "text/unicode.h"
 
 enum grapheme_class {
     GRAPHEME_OTHER,
@@ -21,11 +21,7 @@ enum grapheme_class {
     GRAPHEME_PREPEND, /* joins what is behind */
 };
 
-struct grapheme_range {
-    uint32_t first, last;
-    unsigned char class;
-};
-extern const struct grapheme_range grapheme_ranges[]; /* ascending; in none is OTHER */
+extern const struct unicode_range grapheme_ranges[]; /* ascending; in none is OTHER */
 extern const int grapheme_ranges_count;
 
 /* The class of each code point; free() it. */

@@ -2,7 +2,7 @@
 #include "text/grapheme.h"
 
 /* clang-format off */
-const struct grapheme_range grapheme_ranges[] = {
+const struct unicode_range grapheme_ranges[] = {
     {0,31,1}, {127,159,1}, {173,173,1}, {768,879,2}, {1155,1161,2},
     {1425,1469,2}, {1471,1471,2}, {1473,1474,2}, {1476,1477,2}, {1479,1479,2},
     {1536,1541,3}, {1552,1562,2}, {1564,1564,1}, {1611,1631,2}, {1648,1648,2},

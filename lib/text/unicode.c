@@ -4,13 +4,17 @@
 
 #include <string.h>
 
-unsigned char *unicode_kinds(void) {
+unsigned char *unicode_spread(const struct unicode_range *ranges, int n) {
     unsigned char *kinds = mem_alloc(UNICODE_POINTS);
-    for (int i = 0; i < unicode_n_ranges; i++) {
-        const struct unicode_range *r = &unicode_ranges[i];
+    for (int i = 0; i < n; i++) {
+        const struct unicode_range *r = &ranges[i];
         memset(kinds + r->first, r->kind, r->last - r->first + 1);
     }
     return kinds;
+}
+
+unsigned char *unicode_kinds(void) {
+    return unicode_spread(unicode_ranges, unicode_n_ranges);
 }
 
 const char *unicode_space_before(const unsigned char *kinds, const char *least,

@@ -31,6 +31,8 @@ extern const struct unicode_range
     unicode_ranges[]; /* ascending; what is in none is OTHER */
 extern const int unicode_n_ranges;
 
+/* What ranges say of each code point, 0 of those in none; free() it. */
+unsigned char *unicode_spread(const struct unicode_range *ranges, int n);
 /* The kind of each code point; free() it. */
 unsigned char *unicode_kinds(void);
 

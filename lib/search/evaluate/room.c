@@ -14,9 +14,10 @@ static const struct reserve *reserve_at(const struct evaluate *ev, int rank) {
 
 int64_t eval_room(const struct evaluate *ev, int rank, int devices) {
     int64_t memory = search_memory(&ev->space->p, rank, devices);
-    const struct reserve *r = memory ? reserve_at(ev, rank) : NULL;
-    return memory - (memory ? ev->reserve_bytes : 0) -
-           (r ? r->bytes[RESERVE_collectives] : 0);
+    const struct reserve *r = reserve_at(ev, rank);
+    if (!memory)
+        return 0;
+    return memory - ev->reserve_bytes - (r ? r->bytes[RESERVE_collectives] : 0);
 }
 
 double work_communicators(const struct evaluate *ev, const struct work *w, int k) {

@@ -3,9 +3,9 @@
  * Two ops are equal if the compiler treats them alike whatever their neighbours are:
  * same kind, attributes, shapes, gradients wanted, and parameters shared and trained or
  * not. A repeat is a range of ops in which op i and op i + period are equal and read the
- * same tensors, or tensors that lie equally far back. Repeats are found in the graph, not in the file, so a
- * model that was written out layer by layer has them too; a graph without any is a
- * list of single ops.
+ * same tensors, or tensors that lie equally far back. Repeats are found in the graph, not
+ * in the file, so a model that was written out layer by layer has them too; a graph
+ * without any is a list of single ops.
  *
  * An edge is what ops share: a tensor, with the op that makes it and those that read
  * it, or a parameter, with its first user and the others.

@@ -77,7 +77,7 @@ int pool_simplest(const struct pool *pool) {
 
 double pool_evaluate(struct pool *pool, const struct candidate *c, const char *member) {
     struct entry k = {.c = *c, .member = pool->member ? member : NULL};
-    k.class = pool->space->p.top > 1 ? space_class(pool->space, c) : 0;
+    k.class = pool_class(pool, c);
     return evaluate_and_add(pool, &k, false);
 }
 

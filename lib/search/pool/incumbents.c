@@ -7,7 +7,7 @@ static void write_down(struct pool *pool, const struct candidate *c,
                        const struct score *score, uint64_t hash, bool instead) {
     struct incumbent l = {.k = {.score = *score, .hash = hash, .member = pool->member},
                           .instead = instead};
-    l.k.class = pool->space->p.top > 1 ? space_class(pool->space, c) : 0;
+    l.k.class = pool_class(pool, c);
     l.k.c.stages = mem_array((size_t)c->n_stages, sizeof *c->stages);
     candidate_copy(&l.k.c, c);
     arr_push(&pool->incumbents, l);

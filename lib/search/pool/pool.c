@@ -13,6 +13,10 @@ static void note_best(struct pool *pool) {
     pool->budget->best_us = pool->n_best ? pool->best[0].score.time_us : INFINITY;
 }
 
+uint64_t pool_class(const struct pool *pool, const struct candidate *c) {
+    return pool->space->p.top > 1 ? space_class(pool->space, c) : 0;
+}
+
 static void remember(const struct pool *pool, struct entry *k, const struct candidate *c,
                      const struct score *score, uint64_t hash, uint64_t class) {
     candidate_copy(&k->c, c);
@@ -45,8 +49,7 @@ static void add_alternative(struct pool *pool, const struct candidate *c,
     struct entry *k = &pool->alternatives[pool->n_alternatives++];
     if (!k->c.stages)
         k->c = candidate_make(pool->space);
-    remember(pool, k, c, score, candidate_hash(c),
-             pool->space->p.top > 1 ? space_class(pool->space, c) : 0);
+    remember(pool, k, c, score, candidate_hash(c), pool_class(pool, c));
 }
 
 void pool_keep_alternative(struct pool *pool, const struct candidate *c,
@@ -115,8 +118,7 @@ static void keep_near(struct pool *pool, const struct candidate *c,
     pool->near[at] = room;
     if (!room.c.stages)
         pool->near[at].c = candidate_make(pool->space);
-    remember(pool, &pool->near[at], c, score, hash,
-             pool->space->p.top > 1 ? space_class(pool->space, c) : 0);
+    remember(pool, &pool->near[at], c, score, hash, pool_class(pool, c));
 }
 
 /* Inserts the candidate into the list of the best, unless it is too slow or an equal
@@ -133,7 +135,7 @@ static void keep(struct pool *pool, const struct candidate *c, const struct scor
             return;
     if (pool->ev->exact && !may_be_best(pool, c, score))
         return;
-    uint64_t class = pool->space->p.top > 1 ? space_class(pool->space, c) : 0;
+    uint64_t class = pool_class(pool, c);
     int n = room_for(pool, class, at);
     if (n < 0)
         return;
