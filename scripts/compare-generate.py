@@ -11,12 +11,10 @@ the same one prompt after the other. Sequences go up to the model's last positio
 
 Prints per case how many tokens are equal. Ends with status 1 if one is not.
 """
-import argparse
 import importlib.util
 import os
 import subprocess
 import sys
-import tempfile
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
@@ -83,24 +81,5 @@ def compare(name, case, bin, folder, n):
     return not wrong
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default="bin")
-    parser.add_argument("--prompts", type=int, default=8)
-    parser.add_argument("cases", nargs="*", metavar="CASE", default=list(cases.CASES))
-    args = parser.parse_args()
-    unknown = [name for name in args.cases if name not in cases.CASES]
-    if unknown:
-        parser.error(f"no case {unknown[0]} (there are: {' '.join(cases.CASES)})")
-    transformers.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    good = True
-    for name in args.cases:
-        with tempfile.TemporaryDirectory() as folder:
-            good &= compare(name, cases.CASES[name], args.bin, folder, args.prompts)
-    return 0 if good else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(cases.run_cases(__doc__, cases.CASES, compare, prompts=8))

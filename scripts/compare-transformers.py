@@ -406,23 +406,26 @@ def compare(name, case, bin, folder):
     return exact and max(differences.values()) < LIMIT and step < STEP_LIMIT
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__,
+def run_cases(doc, cases, compare, **numbers):
+    """Compares the cases that the command line names, which has an option for each of the numbers."""
+    parser = argparse.ArgumentParser(description=doc,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default="bin")
-    parser.add_argument("cases", nargs="*", metavar="CASE", default=list(CASES))
+    for name, number in numbers.items():
+        parser.add_argument(f"--{name}", type=int, default=number)
+    parser.add_argument("cases", nargs="*", metavar="CASE", default=list(cases))
     args = parser.parse_args()
-    unknown = [name for name in args.cases if name not in CASES]
+    unknown = [name for name in args.cases if name not in cases]
     if unknown:
-        parser.error(f"no case {unknown[0]} (there are: {' '.join(CASES)})")
+        parser.error(f"no case {unknown[0]} (there are: {' '.join(cases)})")
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     good = True
     for name in args.cases:
         with tempfile.TemporaryDirectory() as folder:
-            good &= compare(name, CASES[name], args.bin, folder)
+            good &= compare(name, cases[name], args.bin, folder, *(getattr(args, n) for n in numbers))
     return 0 if good else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_cases(__doc__, CASES, compare))

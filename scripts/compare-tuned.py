@@ -14,12 +14,10 @@ With LoRA weft-ckpt then exports the adapters: PEFT loads the folder beside the 
 find the logits' loss with which weft's training goes on; and adapters that go in and out again without a
 step must not change by a bit.
 """
-import argparse
 import importlib
 import json
 import os
 import sys
-import tempfile
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
@@ -174,23 +172,5 @@ def compare(name, case, bin, folder):
     return exact and max(found.values()) < other.LIMIT
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default="bin")
-    parser.add_argument("cases", nargs="*", metavar="CASE", default=list(CASES))
-    args = parser.parse_args()
-    unknown = [name for name in args.cases if name not in CASES]
-    if unknown:
-        parser.error(f"no case {unknown[0]} (there are: {' '.join(CASES)})")
-    transformers.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    good = True
-    for name in args.cases:
-        with tempfile.TemporaryDirectory() as folder:
-            good &= compare(name, CASES[name], args.bin, folder)
-    sys.exit(not good)
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(other.run_cases(__doc__, CASES, compare))
