@@ -515,7 +515,18 @@ static void test_proof(const struct space_case *sp, const struct machine *mc,
     problem_close(&p);
 }
 
-/* The sizes that the search is meant for. */
+/* Seconds of the processor to compile the plan once. */
+static double compiling_s(const struct plan *plan) {
+    enum { TIMES = 20 };
+    double start = cpu_s();
+    for (int i = 0; i < TIMES; i++)
+        program_destroy(program_compile(plan, NULL));
+    return (cpu_s() - start) / TIMES;
+}
+
+/* The sizes that the search is meant for. It may take as long as compiling its plan a number of
+ * times: how fast the machine is and what else runs on it matter little. 700 and
+ * 1,200 to 1,600 times were measured. */
 static void test_scale(const struct space_case *sp, int64_t memory, double most_ms,
                        const char *dir) {
     struct search_problem p;
@@ -527,8 +538,10 @@ static void test_scale(const struct space_case *sp, int64_t memory, double most_
     double start = cpu_s();
     int rc = search_run(&p, search_hops, &r, &err);
     double took = cpu_s() - start;
-    ok(rc == 0 && took < (SANITIZED ? 30 : 3), "%.2f s of CPU, aim 1: %lld plans scored %s",
-       took, (long long)r.scored, err.msg);
+    double times = rc == 0 ? took / compiling_s(r.plans[0].plan) : INFINITY;
+    ok(times < 3000,
+       "%.2f s of CPU, aim 1: as long as compiling the plan %.0f times; %lld plans scored %s",
+       took, times, (long long)r.scored, err.msg);
     ok(rc == 0 && r.plans[0].time_us / 1e3 <= most_ms && good_plans(&p, &r),
        "a step of %.1f ms", rc == 0 ? r.plans[0].time_us / 1e3 : 0);
     search_result_release(&r);

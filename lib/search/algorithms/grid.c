@@ -7,6 +7,7 @@
 #include "search/algorithms/grid.h"
 #include "search/algorithms/algorithms.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,8 +32,19 @@ bool grid_cut_blocks(const struct grid *g, struct candidate *c) {
 
 /* ---- plans ----------------------------------------------------------------------------- */
 
-/* Scores the plan with this ZeRO and recompute in all stages; returns whether it fits. */
-static bool try_plan(struct grid *g, int zero, int recompute_level) {
+/* Of 16 settings none found a faster plan where this was 2 instead. */
+static const double HOPELESS = 1.1;
+
+/* Is a plan that takes no less than this too slow for a wide grid to go on from it? Where several
+ * plans are wanted, slow ones may be among them. */
+static bool is_hopeless(const struct grid *g, double us) {
+    const struct pool *pool = &g->s->pool;
+    return g->wide && pool->space->p.top <= 1 && us > HOPELESS * pool_first_us(pool, 1);
+}
+
+/* Scores the plan with this ZeRO and recompute in all stages; returns its time if it is legal.
+ * fits: set where it fits. */
+static double try_plan(struct grid *g, int zero, int recompute_level, bool *fits) {
     struct candidate *c = &g->next;
     for (int k = 0; k < c->n_stages; k++) {
         struct search_stage *st = &c->stages[k];
@@ -42,49 +54,56 @@ static bool try_plan(struct grid *g, int zero, int recompute_level) {
         st->recompute_blocks = blocks;
     }
     if (budget_stopped(&g->s->budget) || !eval_legal(&g->s->eval, c))
-        return false;
+        return INFINITY;
     struct score score = pool_score(&g->s->pool, c);
     if (g->take)
         g->take(g->arg, c, score);
-    return !score.unknown && !score.overflow;
+    *fits |= !score.unknown && !score.overflow;
+    return score.unknown ? 0 : score.time_us;
 }
 
-static void walk_memory(struct grid *g) {
+/* Returns the time with what costs least: what more ZeRO and recompute save is memory alone. */
+static double walk_memory(struct grid *g) {
     int levels = space_zero_levels(&g->s->space);
     int cheap = levels < 1 + ZERO_OPTIMIZER ? levels : 1 + ZERO_OPTIMIZER;
     bool fits = false;
+    double us = INFINITY;
     for (int zero = 0; zero < cheap; zero++)
-        fits |= try_plan(g, zero, 0);
-    if (fits || !g->s->space.p.memory_bytes)
-        return;
+        us = fmin(us, try_plan(g, zero, 0, &fits));
+    if (fits || !g->s->space.p.memory_bytes || is_hopeless(g, us))
+        return us;
     for (int zero = cheap; zero < levels; zero++)
-        try_plan(g, zero, 0);
+        try_plan(g, zero, 0, &fits);
     for (int recompute = 1; recompute < RECOMPUTE_LEVELS; recompute++)
         for (int zero = 0; zero < levels; zero++)
-            try_plan(g, zero, recompute);
+            try_plan(g, zero, recompute, &fits);
+    return us;
 }
 
-static void walk_cuts(struct grid *g) {
-    walk_memory(g);
-    if (grid_cut_blocks(g, &g->next))
-        walk_memory(g);
+static double walk_cuts(struct grid *g) {
+    double us = walk_memory(g);
+    return grid_cut_blocks(g, &g->next) ? fmin(us, walk_memory(g)) : us;
 }
 
 /* A narrow grid keeps the schedule of the even pipeline; a wide one tries all of them,
- * and several stages on each group. */
+ * and several stages on each group: what they can save is at most the bubble. */
 static void walk_schedules(struct grid *g) {
     const struct space *sp = &g->s->space;
     const struct candidate *even = &g->even;
+    double turns = (double)sp->p.batch / (double)even->micro_batch;
+    candidate_copy(&g->next, even);
+    double us = walk_cuts(g);
+    if (!g->wide || is_hopeless(g, us * turns / (turns + even->n_groups - 1)))
+        return;
     for (int f = 0; f < SCHEDULE_COUNT; f++) {
-        bool choice = g->wide && even->n_groups > 1 && !schedules_round(1u << f) &&
-                      space_has_schedule(sp, (enum schedule)f);
-        if (!choice && f != (int)even->schedule)
+        if (f == (int)even->schedule || even->n_groups == 1 || schedules_round(1u << f) ||
+            !space_has_schedule(sp, (enum schedule)f))
             continue;
         candidate_copy(&g->next, even);
         g->next.schedule = (enum schedule)f;
         walk_cuts(g);
     }
-    for (int v = 2; g->wide && v <= MOST_CHUNKS; v++)
+    for (int v = 2; v <= MOST_CHUNKS; v++)
         if (space_goes_round(sp) && space_chunk(sp, even, v, &g->next))
             walk_cuts(g);
 }
