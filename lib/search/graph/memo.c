@@ -25,9 +25,11 @@ static void grow(struct memo *m) {
 
 void **memo_slot(struct memo *m, uint64_t key) {
     key = key ? key : 1;
-    if (2 * m->n >= m->cap)
+    struct memo_entry *e = m->cap ? find(m, key) : NULL;
+    if (!(e && e->key) && 2 * m->n >= m->cap) {
         grow(m);
-    struct memo_entry *e = find(m, key);
+        e = find(m, key);
+    }
     m->n += !e->key;
     e->key = key;
     return &e->value;

@@ -25,17 +25,17 @@ struct memo {
     int64_t n, cap;             /* keys; entries */
 };
 
-/* Returns the place of a key's value, NULL at first; valid until the next call. */
+/* Returns the place of a key's value, NULL at first; valid until another key is added. */
 void **memo_slot(struct memo *m, uint64_t key);
 /* Forgets the keys and keeps the memory; the values are the caller's. */
 void memo_clear(struct memo *m);
 /* Frees the table, and its values with `free_value` if that is not NULL. */
 void memo_release(struct memo *m, void (*free_value)(void *));
 
-/* Chains v into h, which is a small constant or a result of memo_mix: raw numbers on
- * both sides could cancel out. */
+/* Chains v into h, which is a small constant or a result of memo_mix. Where h were only added or
+ * xored, small numbers on both sides would cancel out: (1, 7) and (2, 4) would be one key. */
 static inline uint64_t memo_mix(uint64_t h, uint64_t v) {
-    return rng_mix(h ^ (v + 0x9e3779b97f4a7c15u));
+    return rng_mix(h * RNG_STEP + v);
 }
 
 #endif
