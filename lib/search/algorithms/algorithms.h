@@ -27,7 +27,8 @@
       "What a person would try, after Megatron-LM: stages of equally many devices and "     \
       "whole blocks; every product of tensor, context, expert and data parallelism; every " \
       "micro-batch, schedule and level of ZeRO; nothing recomputed, what is cheap, or all " \
-      "of every block.")                                                                    \
+      "of every block. Where a plan is a tenth slower than the best although it does with " \
+      "little ZeRO and no recompute, it is not tried with more of them.")                   \
     X(dp_only, "dp-only", false, false,                                                     \
       "One stage whose devices all split the batch, with the best micro-batch, level of "   \
       "ZeRO and recompute.")                                                                \
