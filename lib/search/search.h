@@ -76,7 +76,8 @@ struct search_problem {
     /* what a search around this one knows already */
     /* the list of ops of `model` and `pins`; NULL = the model's own */
     const struct order *order;
-    double beat_us;  /* time of a known plan: proofs skip slower ones; 0 = none */
+    double
+        beat_us; /* time of a known plan: what cannot come near it is skipped; 0 = none */
     double known_us; /* a bound that is already proven; 0 = none */
 };
 

@@ -201,12 +201,14 @@ static void run_round(struct portfolio *f, int round) {
     pool_keep_winners(&s->pool);
 }
 
-/* Is the best plan, by its simulated time, so near the lower bound that another round
- * is not worth its time: within the requested gap, or within NEAR of it? */
-static bool gap_closed(const struct portfolio *f) {
+/* Is another round not worth its time? The best plan, by its simulated time, is within the
+ * requested gap of the lower bound, or within NEAR of it; or NEAR does not bring it to the
+ * plan that is to be beaten. */
+static bool is_enough(const struct portfolio *f) {
     struct search *s = f->lanes[0];
-    double gap = fmax(s->budget.gap, NEAR);
-    return f->bound_us > 0 && pool_simulated_us(&s->pool) * (1 - gap) <= f->bound_us;
+    double us = pool_simulated_us(&s->pool), beat_us = s->space.p.beat_us;
+    bool closed = us * (1 - fmax(s->budget.gap, NEAR)) <= f->bound_us;
+    return (f->bound_us > 0 && closed) || (beat_us > 0 && us * (1 - NEAR) > beat_us);
 }
 
 /* While members run, the bound is kept out of their budgets; it is put back at the
@@ -219,7 +221,7 @@ static void run_rounds(struct search *s) {
     s->budget.bound_us = 0;
     for (int round = 0; round < ROUNDS && !budget_out_of_time(&s->budget); round++) {
         run_round(&f, round);
-        if (round + 1 < ROUNDS && gap_closed(&f))
+        if (round + 1 < ROUNDS && is_enough(&f))
             break;
     }
     candidate_copy(&s->from, &from);

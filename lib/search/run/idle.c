@@ -101,8 +101,11 @@ static void try_fewer(struct idle *d, int n) {
     q.from = NULL;
     q.gap = 0;
     q.no_bound |= !d->listed;
-    if (d->out->n && !d->listed && !promises(&q, d->out))
-        return;
+    if (d->out->n && !d->listed) {
+        if (!promises(&q, d->out))
+            return;
+        q.beat_us = q.top == 1 ? d->out->plans[0].time_us : 0;
+    }
     if (search_run_orders(&q, d->algorithm, &r, &facts, NULL) < 0)
         r.n = 0;
     note_proof(d, &r, &facts);
