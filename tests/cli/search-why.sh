@@ -62,6 +62,14 @@ jq '.nodes = 1' "${WEFT_ROOT:?}/share/clusters/v100-4x8.json" >one.json
 "$tool" -q -m gpt:nano --cluster one.json -b 16 --micro-batch 16 -a dp-only --explain >out 2>err &&
     [ "$(line 'with one node more' | wc -w)" -eq 2 ]
 ok $? "a node more than the cluster has: $(line 'with one node more')"
+jq '.nodes = 2' "${WEFT_ROOT:?}/share/clusters/v100-4x8.json" >two.json
+"$tool" -q -m gpt:nano --cluster two.json -b 16 --micro-batch 16 -a dp-only --explain >out 2>err &&
+    sed -n '/^with devices/,/^$/p' out >table &&
+    awk 'NR > 1 && NF { n++; devices += $1; bad += ($2 * $3 / $1 - 1) ^ 2 > 1e-5 } # $3 = $1 / $2
+        END { exit !(n == 3 && devices == 8 + 16 + 24 && !bad) }' table &&
+    grep '^this plan' out | awk -v each="$(awk '$1 == 16 { print $2 }' table)" '
+        { exit !((each * $3 / 16 / ($4 == "us" ? 1e6 : $4 == "ms" ? 1e3 : 1) - 1) ^ 2 < 1e-6) }'
+ok $? "what a node more or less gives: $(tail -n +2 table | paste -sd ';')" out
 
 # Of three stages, one stage is both the least and half of them.
 echo '{"format": "weft-plan/1", "pin": {"stages": 3}}' >three.json

@@ -27,6 +27,11 @@ struct explain {
     char next_name[64]; /* and which one; "" = none */
     double unlimited; /* ratio without a limit of memory; 0 = there is none, or not known */
     double unpinned;  /* and without pins */
+    struct with_nodes {
+        int devices;
+        double us; /* a step */
+    } nodes[3];    /* a node less, the plan, a node more; of those that are known */
+    int n_nodes;
 };
 
 /* ---- the plan itself ----------------------------------------------------------------------- */
@@ -311,7 +316,20 @@ static void try_memory(struct explain *x) {
     x->unlimited = try_relaxed(x, "with any memory", &p);
 }
 
-static void try_node(struct explain *x) {
+static void note_nodes(struct explain *x, int devices, double ratio) {
+    if (ratio > 0)
+        x->nodes[x->n_nodes++] = (struct with_nodes){devices, ratio * x->best->time_us};
+}
+
+static void try_node_less(struct explain *x) {
+    struct search_problem p = *x->p;
+    p.devices -= (int)p.cluster.groups[p.cluster.n_groups - 1].devices;
+    if (p.devices > 0)
+        note_nodes(x, p.devices,
+                   try_problem(x, "with one node less", &p, x->algorithm, false));
+}
+
+static void try_node_more(struct explain *x) {
     struct search_problem p = *x->p;
     struct cluster *c = &p.cluster;
     if (!c->n_links)
@@ -327,7 +345,7 @@ static void try_node(struct explain *x) {
     struct cost_provider *provider = search_open_provider(c, p.dtype, &why);
     p.provider = provider;
     if (provider)
-        try_relaxed(x, "with one node more", &p);
+        note_nodes(x, p.devices, try_relaxed(x, "with one node more", &p));
     else
         fprintf(x->f, "%-24s %s\n", "with one node more", why.msg);
     provider_destroy(provider);
@@ -358,7 +376,22 @@ static void print_binding(const struct explain *x, const char *what, double rati
         fprintf(x->f, "free    %s: without, no plan was found that is faster\n", what);
 }
 
+/* What a node more or less gives. Devices that a plan leaves idle cost as much as the others. */
+static void print_nodes(const struct explain *x) {
+    const double batch = (double)x->p->batch;
+    if (x->n_nodes < 2)
+        return;
+    fprintf(x->f, "\n%-24s %12s  %s\n", "with devices", "samples/s",
+            "device-seconds a sample");
+    for (int i = 0; i < x->n_nodes; i++) {
+        const struct with_nodes *w = &x->nodes[i];
+        fprintf(x->f, "%-24d %12.4g  %.4g\n", w->devices, batch / (1e-6 * w->us),
+                w->devices * 1e-6 * w->us / batch);
+    }
+}
+
 static void print_summary(const struct explain *x) {
+    print_nodes(x);
     fputc('\n', x->f);
     print_binding(x, "the limit of memory", x->unlimited);
     print_binding(x, "the pins", x->unpinned);
@@ -400,7 +433,9 @@ int search_explain(const char *target, const struct search_problem *p,
     try_micro_batches(&x);
     try_others(&x);
     try_memory(&x);
-    try_node(&x);
+    try_node_less(&x);
+    note_nodes(&x, x.p->devices, 1);
+    try_node_more(&x);
     try_without_pins(&x);
     print_summary(&x);
     if (x.stopped)
