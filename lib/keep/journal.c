@@ -193,3 +193,25 @@ int journal_print_causes(struct journal *j, FILE *f, struct err *err) {
     sqlite3_finalize(s);
     return rc == SQLITE_DONE ? 0 : failed(j, err);
 }
+
+int journal_print_sizes(struct journal *j, FILE *f, struct err *err) {
+    sqlite3_stmt *s =
+        prepare(j,
+                "SELECT s.value AS ranks, sum(e.step + 1 - f.step) AS steps, sum(e.value)"
+                " FROM event s JOIN event f ON f.kind = 'first' AND f.attempt = s.attempt"
+                " JOIN event e ON e.kind = 'end' AND e.attempt = s.attempt"
+                " WHERE s.kind = 'start' GROUP BY ranks HAVING steps > 0 ORDER BY ranks",
+                err);
+    if (!s)
+        return -1;
+    int rc;
+    while ((rc = sqlite3_step(s)) == SQLITE_ROW) {
+        int64_t ranks = sqlite3_column_int64(s, 0), steps = sqlite3_column_int64(s, 1);
+        double each = sqlite3_column_double(s, 2) / (double)steps;
+        fprintf(
+            f, "  %" PRId64 " ranks: %" PRId64 " steps of %.4g s, %.4g rank-seconds each\n",
+            ranks, steps, each, (double)ranks * each);
+    }
+    sqlite3_finalize(s);
+    return rc == SQLITE_DONE ? 0 : failed(j, err);
+}

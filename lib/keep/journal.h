@@ -78,5 +78,7 @@ struct account {
 int journal_account(struct journal *j, struct account *a, struct err *err);
 /* Causes with their numbers, each on a line behind `indent`. */
 int journal_print_causes(struct journal *j, FILE *f, struct err *err);
+/* How long a step took on each number of ranks, those included that were lost; likewise. */
+int journal_print_sizes(struct journal *j, FILE *f, struct err *err);
 
 #endif
