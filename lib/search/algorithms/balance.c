@@ -311,13 +311,12 @@ static void prepare(struct filler *f) {
     candidate_ranks(c, rank);
     for (int k = 0; k < c->n_stages; k++) {
         struct fill *to = &f->fills[k];
-        int64_t limit = eval_room(ev, rank[k], c->stages[k].devices);
         to->prefix = candidate_prefix(ev, c, k, rank[k]);
         to->far = far_of(f, k);
         to->in_flight = candidate_in_flight(ev, c, k);
         to->rank = rank[k];
-        /* What messages need is not known before the cuts: a little room for it, see make_room. */
-        to->memory = limit ? (double)(limit - limit / 64) : 0;
+        /* What messages need is not known before the cuts, see make_room. */
+        to->memory = (double)eval_stage_room(ev, rank[k], c->stages[k].devices);
         to->memory *= (double)c->n_groups / c->n_stages; /* stages of a group share alike */
     }
     for (int k = c->n_stages - 1; k >= 0; k--)

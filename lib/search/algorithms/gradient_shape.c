@@ -126,11 +126,11 @@ struct gradient_shape *gradient_shape_make(struct evaluate *ev, const struct can
     struct gradient_shape *g = mem_alloc(sizeof *g);
     g->c = candidate_make(ev->space);
     candidate_copy(&g->c, c);
-    int64_t limit = eval_room(ev, 0, ev->space->p.devices);
-    g->relaxed = (struct relax_problem){
-        .n_stages = c->n_stages,
-        .micro_batches = (double)(ev->space->p.batch / c->micro_batch),
-        .memory = limit ? (double)(limit - limit / 64) : INFINITY};
+    int64_t room = eval_stage_room(ev, 0, ev->space->p.devices);
+    g->relaxed = (struct relax_problem){.n_stages = c->n_stages,
+                                        .micro_batches =
+                                            (double)(ev->space->p.batch / c->micro_batch),
+                                        .memory = room ? (double)room : INFINITY};
     find_classes(ev, g);
     find_units(ev->space, g);
     find_types(ev, g);

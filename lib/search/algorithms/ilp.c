@@ -41,17 +41,15 @@ struct ilp {
 /* ---- layouts of a stage ------------------------------------------------------------------------ */
 
 /* Returns the bytes on a device that are left for what the tables count if all else
- * stays as it is. A 64th of the memory is reserved for what neighbours send, which is
- * not counted here. Stages on the same group share the memory equally. */
+ * stays as it is. Stages on the same group share the memory equally. */
 static double bytes_left(struct evaluate *ev, const struct candidate *c, int k,
                          const struct prefix *t, const struct in_flight *f, double now) {
     struct stage_bytes bytes = {0};
-    int64_t limit = eval_room(ev, candidate_rank(c, k), c->stages[k].devices);
-    if (!limit)
+    int64_t room = eval_stage_room(ev, candidate_rank(c, k), c->stages[k].devices);
+    if (!room)
         return INFINITY;
     stage_bytes_add(&bytes, eval_stage_sum(ev, t, &c->stages[k]), f);
-    return (double)(limit - limit / 64) * c->n_groups / c->n_stages -
-           (stage_bytes_sum(&bytes) - now);
+    return (double)room * c->n_groups / c->n_stages - (stage_bytes_sum(&bytes) - now);
 }
 
 /* Returns the best layouts; NULL if none fits into the limit, or if too much work is

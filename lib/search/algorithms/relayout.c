@@ -314,17 +314,15 @@ static bool choose(struct relayout *r) {
 
 /* ---- a stage --------------------------------------------------------------------------- */
 
-/* Returns the bytes on a device that may be added. A 64th of the memory is reserved
- * for what neighbours send, which is not counted here. Stages on the same group share
+/* Returns the bytes on a device that may be added. Stages on the same group share
  * the memory equally. */
 static double bytes_left(struct relayout *r, const struct candidate *c) {
     struct stage_bytes bytes = {0};
-    int64_t limit = eval_room(r->ev, r->first_rank, r->st->devices);
-    if (!limit)
+    int64_t room = eval_stage_room(r->ev, r->first_rank, r->st->devices);
+    if (!room)
         return INFINITY;
     stage_bytes_add(&bytes, eval_stage_sum(r->ev, r->t, r->st), &r->in_flight);
-    return (double)(limit - limit / 64) * c->n_groups / c->n_stages -
-           stage_bytes_sum(&bytes);
+    return (double)room * c->n_groups / c->n_stages - stage_bytes_sum(&bytes);
 }
 
 /* Everything starts as the stage has it; no node has had its turn. */

@@ -187,9 +187,8 @@ static void add_column(struct slicer *z, int class, int devices, struct preset p
     struct evaluate *ev = &z->s->eval;
     struct column *c = mem_alloc(sizeof *c);
     int rank = z->classes[class].first;
-    int64_t memory = eval_room(ev, rank, devices);
     c->class = class;
-    c->memory = (double)(memory - memory / 64);
+    c->memory = (double)eval_stage_room(ev, rank, devices);
     c->st = (struct search_stage){
         .end = ev->space->p.model->n_ops, .devices = devices, .zero = zero};
     c->st.recompute_level = recompute.level;

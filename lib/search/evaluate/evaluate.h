@@ -111,6 +111,8 @@ uint64_t eval_identity(const struct evaluate *ev, const struct candidate *c);
 /* The bytes that stages may fill by estimate on each of so many devices, from a rank on: what is known
  * to be needed beside estimates is left out. 0 = no limit. */
 int64_t eval_room(const struct evaluate *ev, int rank, int devices);
+/* The same less a 64th, for who fills a single stage: what its neighbours send is not counted there. */
+int64_t eval_stage_room(const struct evaluate *ev, int rank, int devices);
 
 struct in_flight candidate_in_flight(struct evaluate *ev, const struct candidate *c, int k);
 /* Returns the stage's own part of a score, looked up or summed. */

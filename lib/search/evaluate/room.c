@@ -20,6 +20,11 @@ int64_t eval_room(const struct evaluate *ev, int rank, int devices) {
     return memory - ev->reserve_bytes - (r ? r->bytes[RESERVE_collectives] : 0);
 }
 
+int64_t eval_stage_room(const struct evaluate *ev, int rank, int devices) {
+    int64_t room = eval_room(ev, rank, devices);
+    return room - room / 64;
+}
+
 double work_communicators(const struct evaluate *ev, const struct work *w, int k) {
     const struct reserve *r = reserve_at(ev, w->rank[k]);
     if (!r)
