@@ -124,8 +124,9 @@ class Grid:
         for words, said in zip(new, pool.map(self.predict, new)):
             self.known[words] = said
         if new:
-            with open(self.file, "w") as f:
+            with open(self.file + ".new", "w") as f:
                 json.dump(self.known, f)
+            os.replace(self.file + ".new", self.file)
 
     def shapes(self):
         """(pp, tp, dp, cp, ep, micro-batch) of all plans."""
