@@ -72,12 +72,29 @@ static bool relieve(struct hops *hp, struct candidate *c, struct score *score, i
     return chosen >= 0;
 }
 
+/* Relieves the first or the last stage although another one is the slowest: theirs are the embedding and
+ * the head, whose update and whose part of the first and the last micro-batch make the step longer too. */
+static bool relieve_ends(struct hops *hp, struct option *o) {
+    const int ends[] = {0, o->c.n_stages - 1};
+    for (int i = 0; i < 2; i++) {
+        struct score as = o->score;
+        as.slowest = ends[i];
+        if (ends[i] == o->score.slowest || o->score.overflow ||
+            !relieve(hp, &o->c, &as, 1, true))
+            continue;
+        o->score = as;
+        return true;
+    }
+    return false;
+}
+
 /* Improves *o until no better plan is found within hp->max_hops. */
 static void improve(struct hops *hp, struct option *o, bool fine) {
     o->score = pool_score(&hp->s->pool, &o->c);
     do
         hp->limit = o->score;
-    while (!o->score.unknown && relieve(hp, &o->c, &o->score, hp->max_hops, fine));
+    while (!o->score.unknown && (relieve(hp, &o->c, &o->score, hp->max_hops, fine) ||
+                                 (fine && relieve_ends(hp, o))));
 }
 
 /* Changes *o at random a few times, whatever that costs. */
