@@ -463,6 +463,7 @@ ok $? "SIGINT gives the best plan so far: $(grep early err)"
 ok $? "$took ms after it"
 holds slow.json '.provenance.search.complete == false' 'which says that it is not complete'
 bad=0
+set -m # without, what runs in the background ignores an interrupt until it catches it
 for delay in 0 0.01 0.02 0.05; do
     "$tool" "${big[@]}" -o early.json >out 2>err &
     pid=$!
@@ -477,6 +478,7 @@ for delay in 0 0.01 0.02 0.05; do
     esac
     rm -f early.json
 done
+set +m
 ok $bad 'SIGINT at once: a plan, or that there is none'
 refuses 1 'stopped before any plan was found' 'no time at all' -- "${big[@]}" --time-budget 0.000001
 grep -q '^hint: give it a longer time$' err
