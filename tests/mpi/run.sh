@@ -181,23 +181,20 @@ backends() {
 
 endings() {
     [ -x "$dir/comm-fail" ] || return
-    of_today 0 2 && endings_before all_reduce
-    of_today 1 2 && endings_before recv
-}
-
-endings_before() { # endings_before OP
-    op=$1 late="rank [012] has waited 2 s for (rank 3|the others): "
-    ends 4 5 "$late$op of [0-9]+ (f32|u8)" "a rank that never comes to $op" \
-        on 4 "$dir/comm-fail" late $op 2
-    ends 4 5 "$late$op of [0-9]+ (f32|u8)" "a rank that never comes to $op, 2 nodes" \
-        nodes 2 slot "$dir/comm-fail" late $op 2
-    ends 3 4 "the disk is on fire" "a rank that fails before $op" \
-        on 3 "$dir/comm-fail" fail $op
-    ends 3 4 "the disk is on fire" "a rank that fails before $op, 2 nodes" \
-        nodes 2 slot "$dir/comm-fail" fail $op
-    ends 137 5 "" "a rank that is killed before $op" on 2 "$dir/comm-fail" die $op
-    ends 137 5 "" "a rank that is killed before $op, 2 nodes" \
-        nodes 1 slot "$dir/comm-fail" die $op
+    late="rank [012] has waited 2 s for (rank 3|the others): "
+    for op in all_reduce recv; do
+        ends 4 5 "$late$op of [0-9]+ (f32|u8)" "a rank that never comes to $op" \
+            on 4 "$dir/comm-fail" late $op 2
+        ends 4 5 "$late$op of [0-9]+ (f32|u8)" "a rank that never comes to $op, 2 nodes" \
+            nodes 2 slot "$dir/comm-fail" late $op 2
+        ends 3 4 "the disk is on fire" "a rank that fails before $op" \
+            on 3 "$dir/comm-fail" fail $op
+        ends 3 4 "the disk is on fire" "a rank that fails before $op, 2 nodes" \
+            nodes 2 slot "$dir/comm-fail" fail $op
+        ends 137 5 "" "a rank that is killed before $op" on 2 "$dir/comm-fail" die $op
+        ends 137 5 "" "a rank that is killed before $op, 2 nodes" \
+            nodes 1 slot "$dir/comm-fail" die $op
+    done
 }
 
 # All pairs of placements, or some that are always the same and some of today.
@@ -231,7 +228,7 @@ plans() {
     of_today 1 3 && ranks="$ranks 6"
     of_today 2 3 && ranks="$ranks 8"
     for n in $ranks; do
-        check "$n ranks" on $n "$dir/plans" check "$work" 1 $fixed "$today" $new
+        check "$n ranks" on "$n" "$dir/plans" check "$work" 1 $fixed "$today" $new
     done
     [ -z "$WEFT_LONG" ] || check "coverage" "$dir/plans" coverage "$work/coverage"
 }
