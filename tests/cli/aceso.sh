@@ -124,10 +124,14 @@ is "$(awk '$3 != "None"' best | wc -l)" 4 "of which some fit"
 "$here/tables.sh" "$here/gpt.csv" large gpt_scale-layer "1 2 4 8" 8
 echo "1,2,4,8
 3,3.5,4,5" >large/p2p_inter_node.csv
-search large -m gpt:13B --cluster "node:4 gpu:8" --memory 4000M -b 1024
-scored large 8 4000 "40 layers on 32 devices"
-search large -m gpt:scale-layer --set layers=256 --devices 8 --memory 90G -b 1024
-scored large 8 92160 "256 layers on 8"
+if of_today 0 2; then
+    search large -m gpt:13B --cluster "node:4 gpu:8" --memory 4000M -b 1024
+    scored large 8 4000 "40 layers on 32 devices"
+fi
+if of_today 1 4; then
+    search large -m gpt:scale-layer --set layers=256 --devices 8 --memory 90G -b 1024
+    scored large 8 92160 "256 layers on 8"
+fi
 
 # ---- what cannot be ---------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ END
 size=(-m gpt:1.3B --set "layers=32,vocab=64" -b 64 --dtype bf16 --cluster slow.json)
 for schedule in 1f1b eager-1f1b; do
     "$bin/weft-plan" -q "${size[@]}" --pp 4 --micro-batch 2 --schedule $schedule | "$bin/weft-predict" -q - >$schedule.json
-    "$bin/weft-plan" -q -m gpt:nano --set layers=4 --pp 4 -b 16 --micro-batch 2 --schedule $schedule >small.json
+    "$bin/weft-plan" -q -m gpt:nano --set layers=4,hidden=64,heads=4,seq=64 --pp 4 -b 16 --micro-batch 2 --schedule $schedule >small.json
     mpirun --oversubscribe -n 4 "$bin/weft-run" -q --threads 1 --steps 3 small.json 2>err |
         jq -c '[.step, .loss, .grad_norm]' >$schedule.losses
 done

@@ -4,6 +4,8 @@
 dir=$(mktemp -d)
 # Not by a child that is interrupted between its fork and the program that it is to become.
 trap '[ "$BASHPID" -ne $$ ] || rm -rf "$dir"' EXIT
+# shellcheck source=tests/today.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../today.sh"
 cd "$dir" || exit 1
 
 ok() { # ok STATUS TEXT

@@ -97,10 +97,13 @@ int main(void) {
                                             {"wide-resnet:nano", NULL},
                                             {"transformer", "layers=3"},
                                             {"tests/models/pairs.json", NULL}};
-    const char *seed = getenv("SEED"), *count = getenv("COUNT");
-    int64_t first = seed ? atol(seed) : 1, n = count ? atol(count) : 7;
+    const char *from = getenv("FIRST"), *count = getenv("COUNT");
+    int64_t first = from ? atol(from) : 1, n = count ? atol(count) : 7, tried = 0;
     int n_models = (int)(sizeof models / sizeof *models);
     for (int64_t i = 0; i < n; i++) {
+        if (!count && !is_of_today(i, 4))
+            continue;
+        tried++;
         int before = tally.above + tally.large;
         const char *const *model = models[(first + i) % n_models];
         rng = (struct rng){(uint64_t)(first + i), 0};
@@ -108,7 +111,7 @@ int main(void) {
         if (tally.above + tally.large > before)
             printf("# seed %lld, %s\n", (long long)(first + i), model[0]);
     }
-    ok(tally.plans > n && !tally.above && !tally.unbounded,
+    ok(tally.plans > tried && !tally.above && !tally.unbounded,
        "%d plans of %d searches: %d faster than their bound; the best are %.1f %% above it on "
        "average",
        tally.plans, tally.searches, tally.above, 100 * tally.gap / tally.searches);

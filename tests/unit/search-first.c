@@ -88,7 +88,8 @@ int main(void) {
         {"llama:7B", 8, 8, 40e9, 1e9, 8 * GB, 512, 1.05},
         {"moe:10B", 64, 8, 300e9, 50e9, 30 * GB, 4096, 1.05},
     };
-    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i += SANITIZED ? 3 : 1)
-        test_job(&jobs[i]);
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++)
+        if (is_of_today((int64_t)i, 4))
+            test_job(&jobs[i]);
     return done_testing();
 }

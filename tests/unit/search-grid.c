@@ -180,12 +180,12 @@ static void test_reached(const struct reached *t) {
     }
     if (!problem_open(&p, t->model, NULL, micro))
         return;
-    double found[3];
-    int near_it = 0;
-    for (int i = 0; i < 3; i++) {
-        p.seed = (uint64_t)i + 1;
-        found[i] = step(&p, search_hops, is_merged);
-        near_it += found[i] <= near * 1e3 * t->ms;
+    double found[3] = {0}; /* 0: not tried, for enough reached it before */
+    int near_it = 0, tried = 0;
+    while (tried < 3 && near_it < t->seeds) {
+        p.seed = (uint64_t)tried + 1;
+        found[tried] = step(&p, search_hops, is_merged);
+        near_it += found[tried++] <= near * 1e3 * t->ms;
     }
     ok(near_it >= t->seeds, "%s on %d of %d GiB: hops %.3f, %.3f, %.3f ms, known %.3f ms",
        t->model, t->devices, (int)t->memory_gib, found[0] / 1e3, found[1] / 1e3,
@@ -207,9 +207,11 @@ int main(void) {
         {"transformer:220M", NULL, 1, 2, 40e9, 0, 0, 64},
         {"mlp:wide", NULL, 1, 12, 12e9, 0, 0, 768},
     };
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i += SANITIZED ? 3 : 1)
-        test_setting(&settings[i]);
-    for (size_t i = 0; i < sizeof reached / sizeof *reached; i += SANITIZED ? 4 : 1)
-        test_reached(&reached[i]);
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        if (is_of_today((int64_t)i, 3))
+            test_setting(&settings[i]);
+    for (size_t i = 0; i < sizeof reached / sizeof *reached; i++)
+        if (is_of_today((int64_t)i, 3))
+            test_reached(&reached[i]);
     return done_testing();
 }

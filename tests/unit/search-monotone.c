@@ -50,19 +50,22 @@ static struct search_problem problem_of(const struct job *t, struct model *m,
 
 /* Microseconds of the best plan; INFINITY where there is none. */
 static double best_by(const struct search_problem *p, search_algorithm *algorithm,
-                      int64_t *bytes) {
+                      int64_t *bytes, bool *complete) {
     struct search_result r = {0};
     double us = INFINITY;
+    *complete = false;
     if (search_run(p, algorithm, &r, NULL) == 0) {
         us = r.plans[0].time_us;
         *bytes = r.plans[0].max_bytes;
+        *complete = r.complete;
         search_result_release(&r);
     }
     return us;
 }
 
 static double best_us(const struct search_problem *p, int64_t *bytes) {
-    return best_by(p, search_auto, bytes);
+    bool complete;
+    return best_by(p, search_auto, bytes, &complete);
 }
 
 static void test_devices(const struct job *t, struct search_problem p) {
@@ -83,7 +86,7 @@ static void test_memory(const struct job *t, struct search_problem p) {
     int64_t most = 0, bytes;
     p.devices = 2;
     double fastest = best_us(&p, &most);
-    for (int i = 19; i <= 27; i += SANITIZED ? 4 : 1) {
+    for (int i = 19; i <= 27; i++) {
         p.memory_bytes = most * i / 20;
         double us = best_us(&p, &bytes);
         ok(us <= before * (1 + 1e-9),
@@ -95,7 +98,7 @@ static void test_memory(const struct job *t, struct search_problem p) {
        t->model);
 }
 
-/* Four times as much work again and again, up to all of it. */
+/* Four times as much work again and again, up to what is enough; and far more than that. */
 static void test_budgets(const struct job *t, struct search_problem p, const char *name,
                          double share) {
     enum { LEAST = 64, MOST = 1 << 20 };
@@ -103,16 +106,17 @@ static void test_budgets(const struct job *t, struct search_problem p, const cha
     double before = INFINITY;
     int64_t bytes, most;
     int different = 0;
+    bool complete;
     p.devices = 2 * t->per_node;
     p.may_idle = false;
     p.no_bound = true;
     p.gap = 0;
-    best_by(&p, search_hops, &most);
+    best_by(&p, search_hops, &most, &complete);
     p.memory_bytes = (int64_t)(share * (double)most);
-    double all = best_by(&p, run, &bytes);
+    double all = best_by(&p, run, &bytes, &complete);
     for (p.work_budget = LEAST; p.work_budget <= MOST;
-         p.work_budget *= SANITIZED ? 16 : 4) {
-        double us = best_by(&p, run, &bytes);
+         p.work_budget = complete && p.work_budget < MOST ? MOST : 4 * p.work_budget) {
+        double us = best_by(&p, run, &bytes, &complete);
         if (!(us <= before * (1 + 1e-9)))
             ok(false, "%s by %s, %d stages scored: %.1f us, with a part of that: %.1f us",
                t->model, name, (int)p.work_budget, us, before);
@@ -124,7 +128,8 @@ static void test_budgets(const struct job *t, struct search_problem p, const cha
        share, name, different, before);
 }
 
-static void test_job(const struct job *t, bool small) {
+/* The job with its number: devices of the small ones always, of the rest a part each day. */
+static void test_job(const struct job *t, int number, bool small) {
     struct err err = {0};
     struct cluster c = cluster_of(t);
     struct model *m = model_load(t->model, t->set, &err);
@@ -133,13 +138,14 @@ static void test_job(const struct job *t, bool small) {
         ok(false, "%s: %s", t->model, err.msg);
     } else {
         struct search_problem p = problem_of(t, m, times, &c);
-        test_devices(t, p);
-        if (small) {
+        if (small || is_of_today(3 * number, 6))
+            test_devices(t, p);
+        if (small && is_of_today(number, 2))
             test_memory(t, p);
-        } else {
+        if (!small && is_of_today(3 * number + 1, 6))
             test_budgets(t, p, "hops", 0.75);
+        if (!small && is_of_today(3 * number + 2, 6))
             test_budgets(t, p, "auto", 0.9);
-        }
     }
     provider_destroy(times);
     model_destroy(m);
@@ -156,8 +162,8 @@ int main(void) {
         {"wide-resnet:250M", NULL, 2, 10e9, 64, powers + 2, 5},
     };
     for (size_t i = 0; i < sizeof small / sizeof *small; i++)
-        test_job(&small[i], true);
-    for (size_t i = 0; i < sizeof large / sizeof *large; i += SANITIZED ? 3 : 1)
-        test_job(&large[i], false);
+        test_job(&small[i], (int)i, true);
+    for (size_t i = 0; i < sizeof large / sizeof *large; i++)
+        test_job(&large[i], (int)i, false);
     return done_testing();
 }
