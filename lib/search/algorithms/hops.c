@@ -93,8 +93,19 @@ static void improve(struct hops *hp, struct option *o, bool fine) {
     o->score = pool_score(&hp->s->pool, &o->c);
     do
         hp->limit = o->score;
-    while (!o->score.unknown && (relieve(hp, &o->c, &o->score, hp->max_hops, fine) ||
-                                 (fine && relieve_ends(hp, o))));
+    while (!o->score.unknown && relieve(hp, &o->c, &o->score, hp->max_hops, fine));
+}
+
+/* Improves a copy of *o whose ends are relieved too. What that finds is in the pool; *o goes on from where
+ * it is: of gpt:13B on 32 devices it ends 1 % faster than the copy would. */
+static void improve_ends(struct hops *hp, const struct option *o) {
+    struct option copy = {.c = candidate_make(&hp->s->space), .score = o->score};
+    candidate_copy(&copy.c, &o->c);
+    memo_clear(&hp->seen);
+    do
+        improve(hp, &copy, true);
+    while (!copy.score.unknown && relieve_ends(hp, &copy));
+    candidate_release(&copy.c);
 }
 
 /* Changes *o at random a few times, whatever that costs. */
@@ -331,8 +342,11 @@ static void finish(struct hops *hp, struct option *o, int64_t n) {
     }
     settle(hp, o, n, true);
     sort_kinds(o, n, ANNEALED);
-    for (int64_t i = 0; i < n && i < ANNEALED && is_near(&o[i], &o[0], NEAR_ANNEALED); i++)
+    for (int64_t i = 0; i < n && i < ANNEALED && is_near(&o[i], &o[0], NEAR_ANNEALED);
+         i++) {
+        improve_ends(hp, &o[i]);
         anneal(hp, &o[i]);
+    }
     sort_kinds(o, n, 1);
 }
 
@@ -371,6 +385,8 @@ int search_hops(struct search *s, struct err *err) {
         follow_deep(&hp, &starts[0], deep);
         anneal_more(&hp, &starts[0]);
         shake_and_improve(&hp, &starts[0]);
+        hp.max_hops = SHALLOW_HOPS;
+        improve_ends(&hp, &starts[0]);
     }
     if (!budget_stopped(&s->budget))
         search_mark_complete(s, 0);
