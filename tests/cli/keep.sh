@@ -94,7 +94,7 @@ is "$(jq -s 'map(.step) | length - (unique | length)' lines)" 0 'and still no st
 keep --report -C ck
 awk '/^  [0-9]+ ranks: / { n[$1] = $3; bad += $5 <= 0 || ($5 * $1 / $7 - 1) ^ 2 > 1e-5 }
     END { exit !(n[1] > 0 && n[2] > 0 && n[1] + n[2] == '"$steps"' && !bad) }' out
-ok $? "the report knows steps on each number of ranks: $(grep ' ranks: ' out | paste -sd ';')" out
+ok $? "the report knows steps on each number of ranks: $(grep ' ranks: ' out | paste -sd ';')"
 jq -es --slurpfile whole whole 'all(. as $m | $whole[$m.step - 1].loss / $m.loss - 1 | fabs < 1e-5)' lines >/dev/null
 ok $? 'with the same losses'
 

@@ -69,7 +69,7 @@ jq '.nodes = 2' "${WEFT_ROOT:?}/share/clusters/v100-4x8.json" >two.json
         END { exit !(n == 3 && devices == 8 + 16 + 24 && !bad) }' table &&
     grep '^this plan' out | awk -v each="$(awk '$1 == 16 { print $2 }' table)" '
         { exit !((each * $3 / 16 / ($4 == "us" ? 1e6 : $4 == "ms" ? 1e3 : 1) - 1) ^ 2 < 1e-6) }'
-ok $? "what a node more or less gives: $(tail -n +2 table | paste -sd ';')" out
+ok $? "what a node more or less gives: $(tail -n +2 table | paste -sd ';')"
 
 # Of three stages, one stage is both the least and half of them.
 echo '{"format": "weft-plan/1", "pin": {"stages": 3}}' >three.json

@@ -27,7 +27,7 @@ static int print(struct journal *j, struct err *err) {
            (long long)a.failures);
     if (journal_print_causes(j, stdout, err) < 0)
         return -1;
-    printf("steps done %lld, steps lost %lld, on\n", (long long)a.steps, (long long)a.lost);
+    printf("steps done %lld, steps lost %lld\n", (long long)a.steps, (long long)a.lost);
     if (journal_print_sizes(j, stdout, err) < 0)
         return -1;
     if (a.wall_s > 0)

@@ -43,8 +43,8 @@ static bool is_hopeless(const struct grid *g, double us) {
     return g->wide && pool->space->p.top <= 1 && us > HOPELESS * pool_first_us(pool, 1);
 }
 
-/* Scores the plan with this ZeRO and recompute in all stages; returns its time if it is legal.
- * fits: set where it fits. */
+/* Scores the plan with this ZeRO and recompute in all stages; returns its time, 0 where
+ * that is not known, INFINITY where it is not legal. fits: set where it fits. */
 static double try_plan(struct grid *g, int zero, int recompute_level, bool *fits) {
     struct candidate *c = &g->next;
     for (int k = 0; k < c->n_stages; k++) {

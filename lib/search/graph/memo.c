@@ -25,11 +25,9 @@ static void grow(struct memo *m) {
 
 void **memo_slot(struct memo *m, uint64_t key) {
     key = key ? key : 1;
-    struct memo_entry *e = m->cap ? find(m, key) : NULL;
-    if (!(e && e->key) && 2 * m->n >= m->cap) {
+    if (2 * m->n >= m->cap && !(m->cap && find(m, key)->key))
         grow(m);
-        e = find(m, key);
-    }
+    struct memo_entry *e = find(m, key);
     m->n += !e->key;
     e->key = key;
     return &e->value;
