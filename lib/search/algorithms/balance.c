@@ -31,6 +31,7 @@ struct fill {
     int rank;
     struct price before, behind; /* what passes going forward, and the gradients back */
     struct in_flight in_flight;
+    uint64_t key;           /* of all that recompute depends on but ops and memory */
     double memory;          /* for its ops; 0 = no limit */
     int first, end, blocks; /* found last: the ops, and blocks recomputed */
     bool alike;             /* all stages from here on have this prefix */
@@ -51,10 +52,27 @@ static double time_of(const struct filler *f, const struct load *l) {
            (l->v[LOAD_before_norm] + l->v[LOAD_update]) / f->micro_batches;
 }
 
+/* ---- memory ----------------------------------------------------------------------------- */
+
 /* What ops first .. end-1 need of a device without recompute. */
 struct need {
     double fixed, slot[POOL_COUNT], temp, update;
 };
+
+static struct need need_of(const struct filler *f, const struct fill *to,
+                           const struct brief *before, int first, int end) {
+    const struct space *sp = f->ev->space;
+    struct brief b = prefix_brief(sp, to->prefix, end);
+    if (to->far)
+        long_lived_add(to->far, first, end, &b);
+    int64_t update_temp, temp = prefix_temp(sp, to->prefix, first, end, &update_temp);
+    struct need need = {.fixed = b.fixed - before->fixed,
+                        .temp = (double)temp,
+                        .update = b.across - before->across + (double)update_temp};
+    for (int p = 0; p < POOL_COUNT; p++)
+        need.slot[p] = b.slot[p] - before->slot[p];
+    return need;
+}
 
 static double need_bytes(const struct fill *to, const struct need *n,
                          const struct load *l) {
@@ -65,34 +83,52 @@ static double need_bytes(const struct fill *to, const struct need *n,
            fmax(fmax(n->temp, (double)l->temp), n->update);
 }
 
-/* The fewest blocks of ops first .. end-1 that have to be recomputed for the memory of stage k, and the
- * time that this takes; -1 where all of them do not do. */
-static int fewest_blocks(struct filler *f, int k, const struct need *need, int first,
-                         int end, double *us) {
+/* Sets the fewest blocks of ops first .. end-1 that have to be recomputed for the memory of stage k, and
+ * the time that this takes; -1 where all of them do not do. */
+static void find_fewest(struct filler *f, int k, const struct brief *before, int first,
+                        int end, struct fewest *found) {
     const struct fill *to = &f->fills[k];
     struct search_stage st = f->c->stages[k];
+    struct need need = need_of(f, to, before, first, end);
     struct load l = {0};
-    double without = need_bytes(to, need, &l);
-    *us = 0;
+    double without = need_bytes(to, &need, &l);
+    found->us = 0;
+    found->blocks = 0;
     if (without <= to->memory)
-        return 0;
+        return;
     st.first = first;
     st.end = end;
     st.recompute_level = st.recompute_level ? st.recompute_level : RECOMPUTE_LEVELS - 1;
     int all = st.recompute_blocks = space_stage_blocks(f->ev->space, &st);
     l = eval_recompute(f->ev, to->prefix, &st);
-    double least = need_bytes(to, need, &l);
+    double least = need_bytes(to, &need, &l);
+    found->blocks = -1;
     if (least > to->memory)
-        return -1;
+        return;
     /* Blocks are much alike, so the share that is missing is about the share of the blocks. */
     int n = (int)ceil(all * (without - to->memory) / (without - least));
     for (bool fits = false; !fits && n < all; n += !fits) {
         st.recompute_blocks = n;
         l = eval_recompute(f->ev, to->prefix, &st);
-        fits = need_bytes(to, need, &l) <= to->memory;
+        fits = need_bytes(to, &need, &l) <= to->memory;
     }
-    *us = time_of(f, &l);
-    return n;
+    found->us = time_of(f, &l);
+    found->blocks = n;
+}
+
+/* Candidates share most of their stages, and bounds are bisected: nine in ten answers are known. */
+static const struct fewest *fewest_blocks(struct filler *f, int k,
+                                          const struct brief *before, int first, int end) {
+    const struct fill *to = &f->fills[k];
+    uint64_t room;
+    memcpy(&room, &to->memory, sizeof room);
+    uint64_t key = memo_mix(memo_mix(to->key, (uint64_t)first << 32 | (uint64_t)end), room);
+    struct fewest *found = eval_fewest(f->ev, key);
+    if (found->key != key) {
+        find_fewest(f, k, before, first, end, found);
+        found->key = key;
+    }
+    return found;
 }
 
 /* ---- what passes the cuts --------------------------------------------------------------- */
@@ -152,19 +188,9 @@ static bool reaches(struct filler *f, int k, const struct brief *before, int fir
     to->blocks = 0;
     if (*taken > bound || to->memory <= 0)
         return *taken <= bound;
-    struct brief b = prefix_brief(f->ev->space, to->prefix, end);
-    if (to->far)
-        long_lived_add(to->far, first, end, &b);
-    int64_t update_temp,
-        temp = prefix_temp(f->ev->space, to->prefix, first, end, &update_temp);
-    struct need need = {.fixed = b.fixed - before->fixed,
-                        .temp = (double)temp,
-                        .update = b.across - before->across + (double)update_temp};
-    for (int p = 0; p < POOL_COUNT; p++)
-        need.slot[p] = b.slot[p] - before->slot[p];
-    double recompute_us;
-    to->blocks = fewest_blocks(f, k, &need, first, end, &recompute_us);
-    *taken += recompute_us;
+    const struct fewest *fewest = fewest_blocks(f, k, before, first, end);
+    to->blocks = fewest->blocks;
+    *taken += fewest->us;
     if (to->blocks < 0)
         return false;
     return *taken <= bound;
@@ -300,6 +326,14 @@ static struct long_lived *far_of(struct filler *f, int k) {
     return &f->fars[k];
 }
 
+static uint64_t key_of(const struct filler *f, int k) {
+    const struct fill *to = &f->fills[k];
+    uint64_t key = prefix_hash(to->prefix, (uint64_t)f->c->stages[k].recompute_level);
+    for (int p = 0; p < POOL_COUNT; p++)
+        key = memo_mix(key, (uint64_t)to->in_flight.n[p]);
+    return key;
+}
+
 static void prepare(struct filler *f) {
     struct evaluate *ev = f->ev;
     const struct candidate *c = f->c;
@@ -314,6 +348,7 @@ static void prepare(struct filler *f) {
         to->prefix = candidate_prefix(ev, c, k, rank[k]);
         to->far = far_of(f, k);
         to->in_flight = candidate_in_flight(ev, c, k);
+        to->key = key_of(f, k);
         to->rank = rank[k];
         /* What messages need is not known before the cuts, see make_room. */
         to->memory = (double)eval_stage_room(ev, rank[k], c->stages[k].devices);

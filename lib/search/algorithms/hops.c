@@ -96,15 +96,22 @@ static void improve(struct hops *hp, struct option *o, bool fine) {
     while (!o->score.unknown && relieve(hp, &o->c, &o->score, hp->max_hops, fine));
 }
 
-/* Improves a copy of *o whose ends are relieved too. What that finds is in the pool; *o goes on from where
- * it is: of gpt:13B on 32 devices it ends 1 % faster than the copy would. */
-static void improve_ends(struct hops *hp, const struct option *o) {
+/* Improves a copy of *o whose ends are relieved too, and takes it over where that gains much: *o then
+ * gets that far and farther (moe:1.3B on 24 devices ends 2.4 % faster). Where it gains little, what
+ * was found is in the pool, and *o goes on from where it is: of gpt:13B on 32 devices it ends 1 %
+ * faster than the copy would. */
+static void improve_ends(struct hops *hp, struct option *o) {
+    static const double MUCH = 0.98;
     struct option copy = {.c = candidate_make(&hp->s->space)};
     candidate_copy(&copy.c, &o->c);
     memo_clear(&hp->seen);
     do
         improve(hp, &copy, true);
     while (!copy.score.unknown && relieve_ends(hp, &copy));
+    if (!copy.score.overflow && copy.score.time_us < MUCH * o->score.time_us) {
+        candidate_copy(&o->c, &copy.c);
+        o->score = copy.score;
+    }
     candidate_release(&copy.c);
 }
 

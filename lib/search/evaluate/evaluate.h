@@ -81,6 +81,7 @@ struct evaluate {
     struct memo prefixes, sums, in_flight, evaluations;
     bool any_good;               /* of what was evaluated so far */
     struct memo recomputes;      /* loads of the graph (recompute.c) */
+    struct fewest *fewest;       /* see eval_fewest; NULL: not asked yet */
     ARR(struct passing) passing; /* of the candidate being scored (score_impl.h) */
     int64_t prefix_bytes;
     struct filling *filling; /* see prefix_fill.c; NULL: not made yet */
@@ -121,6 +122,16 @@ const struct stage_sum *eval_stage_sum(struct evaluate *ev, const struct prefix 
 /* Returns what recomputing blocks of a stage costs and saves. */
 struct load eval_recompute(struct evaluate *ev, const struct prefix *t,
                            const struct search_stage *st);
+/* The fewest blocks that a stage has to recompute to fit, and the time that this takes a micro-batch;
+ * -1: it does not fit with all of them. */
+struct fewest {
+    uint64_t key; /* 0: not known */
+    double us;
+    int blocks;
+};
+/* Returns the place of a key's answer, for the caller to fill where it holds another key's: only the
+ * last answer of each place is kept. */
+struct fewest *eval_fewest(struct evaluate *ev, uint64_t key);
 /* Adds the time of receiving the tensors that pass a cut in front of an op: forward,
  * for the stage behind the cut; their gradients, for the stage in front of it. Both
  * stages have equally many devices; inter_node: they are on different nodes. */

@@ -52,6 +52,11 @@ enum { TEMP_SPAN = 8 };
  * eval_trim. */
 const struct prefix *eval_prefix(struct evaluate *ev, const struct search_stage *st,
                                  int64_t micro_batch, int first_rank, bool apart);
+/* Returns equal numbers for prefixes of equal settings and layouts, with v mixed in. */
+static inline uint64_t prefix_hash(const struct prefix *t, uint64_t v) {
+    return memo_mix(graph_setting_hash(&t->st, memo_mix(11, v)),
+                    (uint64_t)(uintptr_t)t->layouts);
+}
 /* The prefix of stage k of a candidate, whose first rank is given. */
 const struct prefix *candidate_prefix(struct evaluate *ev, const struct candidate *c, int k,
                                       int first_rank);

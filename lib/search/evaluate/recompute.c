@@ -12,9 +12,8 @@ struct walk {
  * by where their layouts stand before graph_recompute looks at each of these. */
 static void add(const struct walk *w, int level, int first, int end, int times) {
     struct evaluate *ev = w->ev;
-    uint64_t key = graph_setting_hash(&w->t->st, memo_mix(11, (uint64_t)level));
-    key = memo_mix(memo_mix(key, (uint64_t)(uintptr_t)w->t->layouts),
-                   (uint64_t)first << 32 | (uint64_t)end);
+    uint64_t key =
+        memo_mix(prefix_hash(w->t, (uint64_t)level), (uint64_t)first << 32 | (uint64_t)end);
     void **slot = memo_slot(&ev->recomputes, key);
     if (!*slot)
         *slot = (void *)graph_recompute(&ev->graph, &w->t->st, first, end,
@@ -84,4 +83,11 @@ struct load eval_recompute(struct evaluate *ev, const struct prefix *t,
         add_outside(&w);
     }
     return sum;
+}
+
+struct fewest *eval_fewest(struct evaluate *ev, uint64_t key) {
+    enum { KEPT = 1 << 15 };
+    if (!ev->fewest)
+        ev->fewest = mem_array(KEPT, sizeof *ev->fewest);
+    return &ev->fewest[key % KEPT];
 }

@@ -299,6 +299,7 @@ void eval_end(struct evaluate *ev) {
     eval_forget_prefixes(ev);
     memo_release(&ev->sums, free);
     memo_release(&ev->recomputes, NULL);
+    free(ev->fewest);
     memo_release(&ev->in_flight, free);
     memo_release(&ev->evaluations, free);
     arr_release(&ev->passing);
