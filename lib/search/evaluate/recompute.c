@@ -9,9 +9,12 @@ struct walk {
 };
 
 /* Ops of the deduplicated model. Balancing asks for the same stretches so often that they are looked up
- * by where their layouts stand before graph_recompute looks at each of these. */
+ * by where their layouts stand before graph_recompute looks at each of these. Where a layout splits
+ * unevenly they add nothing, as in the prefix sums: no candidate uses them, and they cannot be compiled. */
 static void add(const struct walk *w, int level, int first, int end, int times) {
     struct evaluate *ev = w->ev;
+    if (w->t->illegal[end] > w->t->illegal[first])
+        return;
     uint64_t key =
         memo_mix(prefix_hash(w->t, (uint64_t)level), (uint64_t)first << 32 | (uint64_t)end);
     void **slot = memo_slot(&ev->recomputes, key);
