@@ -15,6 +15,8 @@
 
 #include "search/state.h"
 
+enum { GRID_BEST = 3 };
+
 struct grid {
     struct search *s;
     /* Tries all schedules, model axes that split the sequence and that do not, and any
@@ -26,7 +28,9 @@ struct grid {
     void *arg;
     int n_blocks; /* of the space */
     const int *blocks;
-    struct candidate even, next; /* scratch */
+    struct candidate even, next;   /* scratch */
+    struct option best[GRID_BEST]; /* of a wide grid, those that fit, best first */
+    int n_best;
 };
 
 void grid_init(struct grid *g, struct search *s);

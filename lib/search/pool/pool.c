@@ -58,14 +58,18 @@ void pool_keep_alternative(struct pool *pool, const struct candidate *c,
         add_alternative(pool, c, score);
 }
 
+void pool_keep_winner(struct pool *pool, const struct candidate *c,
+                      const struct score *score) {
+    if (pool->n_alternatives < MOST_ALTERNATIVES + MOST_WINNERS)
+        add_alternative(pool, c, score);
+}
+
 void pool_keep_winners(struct pool *pool) {
     const char *member = pool->member;
     int64_t n = pool->space->p.top + space_spare(pool->space);
-    for (int i = 0; i < pool->n_best && i < n &&
-                    pool->n_alternatives < MOST_ALTERNATIVES + MOST_WINNERS;
-         i++) {
+    for (int i = 0; i < pool->n_best && i < n; i++) {
         pool->member = pool->best[i].member;
-        add_alternative(pool, &pool->best[i].c, &pool->best[i].score);
+        pool_keep_winner(pool, &pool->best[i].c, &pool->best[i].score);
     }
     pool->member = member;
 }

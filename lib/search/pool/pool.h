@@ -89,8 +89,10 @@ uint64_t pool_class(const struct pool *pool, const struct candidate *c);
  * may be too low. Only the first few are kept. */
 void pool_keep_alternative(struct pool *pool, const struct candidate *c,
                            const struct score *score);
-/* Keeps the candidates that would be evaluated now for the end, even if others push
- * them out of the list of the best. */
+/* Keeps a candidate that fits for the end, likewise, even if others push it out of the list of the best. */
+void pool_keep_winner(struct pool *pool, const struct candidate *c,
+                      const struct score *score);
+/* The same for those that would be evaluated now. */
 void pool_keep_winners(struct pool *pool);
 
 /* For algorithms that prove their result: from now on the pool only keeps candidates
