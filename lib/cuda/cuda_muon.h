@@ -1,9 +1,7 @@
 /* cuda_muon.h - the passes between the products that make a matrix orthogonal (cuda_orthogonal.c).
  *
  *     cuda_muon_normalize(c, rows, columns, ld, u, x);
- *     ... a = x x^T, b = a a ...
- *     cuda_muon_polynomial(c, rows, 1, a, b);
- *     ... y = b x ...
+ *     ... a = x x^T, b = a a ... cuda_muon_polynomial(c, rows, 1, a, b);
  *
  * Addresses are the device's. Both return 0 or -1.
  */

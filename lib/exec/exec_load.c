@@ -100,9 +100,10 @@ static void list_chunk(struct load *l, const struct exec_chunk *c) {
     for (int i = 0; i < c->sp->n_states; i++) {
         const struct state_instance *s = &c->sp->states[i];
         if (is_there(l, s->param) && (l->ck || s->which == STATE_MASTER))
-            list_parts(l, c,
-                       exec_state_kind(plan->optimizer, &plan->model->params[s->param], s->which),
-                       s->param, s->place, s->buffer);
+            list_parts(
+                l, c,
+                exec_state_kind(plan->optimizer, &plan->model->params[s->param], s->which),
+                s->param, s->place, s->buffer);
     }
 }
 
