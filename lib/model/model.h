@@ -211,7 +211,8 @@ struct matrix_sizes {
     int64_t outer, rows, inner, columns;
 };
 /* Those of a parameter that is a matrix, or of the part of it that has these sizes. */
-struct matrix_sizes model_matrix_sizes(const struct model_param *p, const struct extents *x);
+struct matrix_sizes model_matrix_sizes(const struct model_param *p,
+                                       const struct extents *x);
 
 /* Index of a dim in an op's space, by either name, or -1. Of two dims of one name it is the one that
  * a layout splits. */
