@@ -242,7 +242,7 @@ EMULATOR  := $(addprefix $(O)/tests/emulate/,emulate.o emulate_copy.o)
 UNWATCHED := $(O)/tests/emulate/watch_none.o
 COMPUTE   := $(O)/lib/cuda/cuda_compute.o
 EMULATED  := $(if $(HAVE_CXX),$(patsubst %.cu,$(O)/%.emulated.o,$(sort $(wildcard lib/cuda/*.cu tests/emulate/*.cu))) \
-             $(addprefix $(O)/lib/cuda/,cuda_attention.o cuda_convolution.o cuda_multi.o cuda_pair_norm.o \
+             $(addprefix $(O)/lib/cuda/,cuda_attention.o cuda_convolution.o cuda_multi.o cuda_orthogonal.o cuda_pair_norm.o \
              cuda_workspace.o cuda_workspace_attention.o))
 EMU_FLAGS := -std=c++17 -O1 -g -DWEFT_EMULATE -Itests/emulate -fno-exceptions -fno-rtti -Wall \
              -Wno-unknown-pragmas $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)

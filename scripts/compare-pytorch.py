@@ -277,6 +277,9 @@ CASES = {
     "gpt-masked": dict(GPT, data=masked_data, loss=masked_loss),
     "gpt-lion": dict(GPT, optimizer="lion", lr=1e-4),
     "llama-lion": dict(LLAMA, optimizer="lion", lr=1e-4),
+    "gpt-muon": dict(GPT, optimizer="muon"),
+    "llama-muon": dict(LLAMA, optimizer="muon"),
+    "moe-muon": dict(MOE, slack=90, optimizer="muon"),
     "gpt-class": dict(GPT, forward=gpt2_class),
     "gpt-qkv-class": dict(GPT, model="gpt-qkv:nano", forward=gpt2_class),
     "llama": LLAMA,
@@ -332,30 +335,85 @@ class Lion(torch.optim.Optimizer):
                 m.mul_(beta2).add_(p.grad, alpha=1 - beta2)
 
 
+def newton_schulz(x):
+    """Jordan et al., Muon: an optimizer for hidden layers in neural networks, 2024."""
+    x = x / (x.norm() + 1e-7)
+    if x.shape[0] > x.shape[1]:
+        return newton_schulz_steps(x.T).T
+    return newton_schulz_steps(x)
+
+
+def newton_schulz_steps(x):
+    for _ in range(5):
+        a = x @ x.T
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    return x
+
+
+def is_matrix(name, t):
+    return t.dim() > 1 and name.endswith(".weight") and name.split(".")[-2] not in ("wte", "wpe", "head")
+
+
+def orthogonal(name, u):
+    """Each matrix of a weight, times 0.2 root of its longer side (Liu et al., Muon is scalable, 2025)."""
+    one = lambda x: 0.2 * max(x.shape) ** 0.5 * newton_schulz(x)
+    op = name.split(".")[-2]
+    if op == "qkv":  # three matrices: [in, 3, heads, kv]
+        return torch.stack([one(u[:, i].flatten(1)) for i in range(3)], 1).view_as(u)
+    if op in ("fc1", "fc2", "gate", "up", "down") and u.dim() == 3:  # one for each expert
+        return torch.stack([one(x) for x in u])
+    return one(u.flatten(0, -2) if op == "proj" else u.flatten(1)).view_as(u)
+
+
+class Muon(torch.optim.Optimizer):
+    def __init__(self, params, names, lr, momentum, weight_decay):
+        super().__init__(params, dict(lr=lr, momentum=momentum, weight_decay=weight_decay))
+        self.names = names
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p, name in zip(group["params"], self.names):
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                m.mul_(group["momentum"]).add_(p.grad)
+                o = orthogonal(name, p.grad + group["momentum"] * m)
+                p.mul_(1 - group["lr"] * group["weight_decay"]).sub_(group["lr"] * o)
+
+
 def run_torch(args, case, w, inputs, targets):
     weights = {n: t for n, t in w.items() if not is_statistic(n)}
     for t in weights.values():
         t.requires_grad_(True)
     groups = [{"params": [t for n, t in weights.items() if decays(n, t) == on], "weight_decay": 0.1 * on}
               for on in (True, False)]
+    opts = []
     if case["optimizer"] == "adamw":
         opt = torch.optim.AdamW(groups, lr=1.0, betas=(0.9, 0.95), eps=1e-8)
     elif case["optimizer"] == "lion":
         opt = Lion(groups, lr=1.0, betas=(0.9, 0.99))
+    elif case["optimizer"] == "muon":
+        matrices = {n: t for n, t in weights.items() if is_matrix(n, t)}
+        rest = [{**g, "params": [t for t in g["params"] if not any(t is x for x in matrices.values())]}
+                for g in groups]
+        opt = torch.optim.AdamW(rest, lr=1.0, betas=(0.9, 0.95), eps=1e-8)
+        opts.append(Muon(list(matrices.values()), list(matrices), lr=1.0, momentum=0.95, weight_decay=0.1))
     else:
         opt = torch.optim.SGD(groups, lr=1.0, momentum=0.9)
+    opts.append(opt)
     metrics = []
     for step in range(args.steps):
-        for g in opt.param_groups:
+        for g in [g for o in opts for g in o.param_groups]:
             g["lr"] = learning_rate(step, args.steps, case["lr"], args.warmup)
-        opt.zero_grad()
+        for t in weights.values():
+            t.grad = None
         result, side, more = case["forward"](w, case, inputs), 0, {}
         if "routed" in case:  # losses of routers, and metrics
             result, side, more = result
         loss = case.get("loss", one_loss)(case, result, targets)
         (loss + side).backward()
         norm = torch.nn.utils.clip_grad_norm_(list(weights.values()), 1.0)
-        opt.step()
+        for o in opts:
+            o.step()
         metrics.append({"loss": loss.item(), "grad_norm": norm.item(),
                         **{k: v.item() for k, v in more.items()}})
     return metrics

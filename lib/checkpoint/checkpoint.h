@@ -43,7 +43,8 @@
     X(ADAM_M, "adam_m")                                                                    \
     X(ADAM_V, "adam_v")                                                                    \
     X(MOMENTUM, "momentum")                                                                \
-    X(LION_M, "lion_m")
+    X(LION_M, "lion_m")                                                                    \
+    X(MUON_M, "muon_m")
 
 enum checkpoint_kind {
 #define X(id, text) CHECKPOINT_##id,

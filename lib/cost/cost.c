@@ -69,6 +69,26 @@ static struct cost_time ask_stage(struct cost *c, const struct stage *st,
     return worst;
 }
 
+/* One after the other. It is as sure as the least sure of them. */
+static struct cost_time ask_parts(struct cost *c, const struct stage *st,
+                                  const struct instr_key *k) {
+    struct instr_part parts[INSTR_MAX_PARTS];
+    struct cost_time sum = {.from = COST_MEASURED};
+    const int n = instr_parts(k, parts);
+    bool known = true;
+    for (int i = 0; i < n; i++) {
+        const struct cost_time t = ask_stage(c, st, &parts[i].key);
+        known &= t.from != COST_UNKNOWN;
+        sum.us += parts[i].times * t.us;
+        sum.low_us += parts[i].times * t.low_us;
+        sum.high_us += parts[i].times * t.high_us;
+        sum.issue_us += parts[i].times * t.issue_us;
+        sum.waits |= t.waits;
+        sum.from = t.from > sum.from ? t.from : sum.from;
+    }
+    return known ? sum : (struct cost_time){0};
+}
+
 static struct cost_time slower(struct cost_time t, double factor) {
     t.us *= factor;
     t.low_us *= factor;
@@ -180,10 +200,14 @@ struct cost_time cost_instr(struct cost *c, const struct plan *plan,
     case KEY_P2P: return nothing;
     case KEY_COMM: return collective(c, plan, sp, i);
     case KEY_SHAPE:
-    case KEY_CURVE: break;
+    case KEY_CURVE:
+    case KEY_PARTS: break;
     }
     struct instr_key k = instr_key(i->code, i->dtype, &i->n);
-    return compute_slower(c, sp->stage, ask_stage(c, &plan->stages[sp->stage], &k));
+    const struct stage *st = &plan->stages[sp->stage];
+    return compute_slower(c, sp->stage,
+                          opcode_key(i->code) == KEY_PARTS ? ask_parts(c, st, &k)
+                                                           : ask_stage(c, st, &k));
 }
 
 /* A message with the link that it takes. */
@@ -367,11 +391,10 @@ static bool is_recomputed(const struct stage_program *sp, struct span span,
 bool cost_runs_again(const struct cost *c, const struct plan *plan,
                      const struct stage_program *sp, int instr, enum segment seg) {
     const struct instr *i = &sp->instrs[instr];
-    enum key_kind key = opcode_key(i->code);
     struct span span = program_segment(sp, seg);
     return c->whole_recompute && (seg == SEG_BACKWARD || seg == SEG_LAST_BACKWARD) &&
            span.end > span.first && i->op >= 0 && i->work < 0 &&
-           (key == KEY_SHAPE || key == KEY_CURVE || key == KEY_COMM) &&
+           (opcode_computes(i->code) || opcode_key(i->code) == KEY_COMM) &&
            cost_recomputes(&plan->stages[sp->stage], i->op) && !is_recomputed(sp, span, i);
 }
 

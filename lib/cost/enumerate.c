@@ -262,12 +262,25 @@ static int64_t widen_tensors(struct collector *c, const struct model *m, int64_t
     return largest;
 }
 
+/* What making the matrices of a parameter orthogonal is made of; the passes among it come in any size. */
+static void collect_matrices(struct collector *c, const struct model_param *p,
+                             const struct extents *x) {
+    const struct matrix_sizes n = model_matrix_sizes(p, x);
+    const struct instr_key key = {
+        .code = I_orthogonalize,
+        .n.orthogonalize = {n.outer, n.rows, n.inner, n.columns, 0}};
+    struct instr_part parts[INSTR_MAX_PARTS];
+    const int count = instr_parts(&key, parts);
+    for (int i = 0; i < count; i++)
+        collect(c, &parts[i].key);
+}
+
 /* Parameters: their update, the norm of their gradients, what adds to shares of these, and setting
  * one or all of them to zero, all f32. Returns the most elements that all gradients of a stage can
  * take: each use may have one of its own,
  * aligned. */
 static int64_t widen_params(struct collector *c, const struct model *m) {
-    static const enum opcode codes[] = {I_sum_squares,
+    static const enum opcode codes[] = {I_sum_squares, I_momentum,
 #define X(name, states) I_##name,
                                         OPTIMIZERS(X)
 #undef X
@@ -279,6 +292,8 @@ static int64_t widen_params(struct collector *c, const struct model *m) {
         int64_t n = extents_count(&x);
         for (size_t k = 0; k < sizeof codes / sizeof *codes; k++)
             widen_share(c, codes[k], DTYPE_f32, n);
+        if (m->params[p].matrix)
+            collect_matrices(c, &m->params[p], &x);
         widen_copy(c, DTYPE_f32, &x, n);
         widen_share(c, I_add, DTYPE_f32, n);
         widen_share(c, I_fill, DTYPE_f32, n);

@@ -3,6 +3,7 @@
 
 #define CUDA_WEAK_SHAPE(id) CUDA_FUNCTION(id) __attribute__((weak));
 #define CUDA_WEAK_CURVE(id) CUDA_WEAK_SHAPE(id)
+#define CUDA_WEAK_PARTS(id) CUDA_WEAK_SHAPE(id)
 #define CUDA_WEAK_FREE(id)
 #define CUDA_WEAK_COMM(id)
 #define CUDA_WEAK_P2P(id)
@@ -15,6 +16,7 @@
             return 1;                                                                      \
         return c ? cuda_##id(c, &n->id, &in->id, &out->id) : 0;
 #define CUDA_CASE_CURVE(id) CUDA_CASE_SHAPE(id)
+#define CUDA_CASE_PARTS(id) CUDA_CASE_SHAPE(id)
 #define CUDA_CASE_FREE(id)
 #define CUDA_CASE_COMM(id)
 #define CUDA_CASE_P2P(id)

@@ -74,6 +74,7 @@ struct cuda_call {
 /* Declares those that are keyed by what they compute; the others are the executor's. */
 #define CUDA_DECLARE_SHAPE(id) CUDA_FUNCTION(id);
 #define CUDA_DECLARE_CURVE(id) CUDA_FUNCTION(id);
+#define CUDA_DECLARE_PARTS(id) CUDA_FUNCTION(id);
 #define CUDA_DECLARE_FREE(id)
 #define CUDA_DECLARE_COMM(id)
 #define CUDA_DECLARE_P2P(id)

@@ -35,8 +35,8 @@ static bool is_tried(const struct instr *ins) {
         return cuda_workspace_attention_library(&ins->n.attention, ins->dtype,
                                                 code == I_attention_bwd) >= 0;
     return code == I_linear || code == I_linear_dx || code == I_linear_dw ||
-           by_strides(code) || code == I_conv2d || code == I_conv2d_dx ||
-           code == I_conv2d_dw;
+           code == I_orthogonalize || by_strides(code) || code == I_conv2d ||
+           code == I_conv2d_dx || code == I_conv2d_dw;
 }
 
 /* Elements of the operands: those of strides may lie apart in something larger. */

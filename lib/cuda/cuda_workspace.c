@@ -56,7 +56,8 @@ int64_t cuda_workspace_instr(enum opcode code, const union instr_n *n, enum dtyp
     case I_linear:
     case I_linear_dx:
     case I_matmul:
-    case I_matmul_dw: return CUDA_WORKSPACE_PRODUCT;
+    case I_matmul_dw:
+    case I_orthogonalize: return CUDA_WORKSPACE_PRODUCT;
     case I_linear_dw: return product_and_sums(&n->linear_dw);
     case I_bias_dw:
         return columns(n->bias_dw.elems / n->bias_dw.inner, n->bias_dw.inner, 1, 1);

@@ -401,6 +401,20 @@ CPU_FUNCTION(lion) {
     kernel_lion(&how, n->elems, out->p, in->g, out->m);
 }
 
+CPU_FUNCTION(momentum) {
+    kernel_momentum(n->elems, out->u, in->g, out->m, a->scalars->grad_scale, a->momentum);
+}
+
+CPU_FUNCTION(orthogonalize) {
+    const struct kernel_matrices x = {n->outer, n->rows, n->inner, n->columns};
+    (void)a;
+    kernel_orthogonalize(&x, in->u, out->o, out->scratch);
+}
+
+CPU_FUNCTION(muon) {
+    kernel_muon(n->elems, out->p, in->o, a->scalars->lr, a->decay);
+}
+
 /* ---- dispatch ------------------------------------------------------------------------------ */
 
 #define CPU_CASE_SHAPE(id)                                                                 \
@@ -408,6 +422,7 @@ CPU_FUNCTION(lion) {
         TYPED(cpu_##id)(&n->id, &in->id, &out->id, a);                                     \
         break;
 #define CPU_CASE_CURVE(id) CPU_CASE_SHAPE(id)
+#define CPU_CASE_PARTS(id) CPU_CASE_SHAPE(id)
 #define CPU_CASE_FREE(id)
 #define CPU_CASE_COMM(id)
 #define CPU_CASE_P2P(id)

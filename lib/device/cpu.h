@@ -17,6 +17,7 @@
 /* Declares those that are keyed by what they compute; the others are the executor's. */
 #define CPU_DECLARE_SHAPE(id) CPU_FUNCTION(id);
 #define CPU_DECLARE_CURVE(id) CPU_FUNCTION(id);
+#define CPU_DECLARE_PARTS(id) CPU_FUNCTION(id);
 #define CPU_DECLARE_FREE(id)
 #define CPU_DECLARE_COMM(id)
 #define CPU_DECLARE_P2P(id)

@@ -65,7 +65,7 @@ static int64_t products_of(const struct stage_program *sp, int threads) {
     for (int i = 0; i < sp->n_instrs; i++)
         if (sp->instrs[i].code == I_linear && sp->instrs[i].dtype == DTYPE_bf16)
             halves = (int64_t)threads * PRODUCT_BF16_BYTES;
-        else if (sp->instrs[i].code == I_linear)
+        else if (sp->instrs[i].code == I_linear || sp->instrs[i].code == I_orthogonalize)
             floats = (int64_t)(threads + 2) * PRODUCT_BYTES;
     return floats + halves;
 }

@@ -214,6 +214,23 @@ void kernel_sgd(int64_t n, float *p, const float *g, float *b, float grad_scale,
  * beta1) g) + decay p), then m = beta2 m + (1 - beta2) g. The sign of 0 is 0. eps and t do not count. */
 void kernel_lion(const struct kernel_adamw *how, int64_t n, float *p, const float *g,
                  float *m);
+/* Muon (Jordan et al., Muon: an optimizer for hidden layers in neural networks, 2024): first m = momentum m +
+ * grad_scale g and u = grad_scale g + momentum m, which may be g. */
+void kernel_momentum(int64_t n, float *u, const float *g, float *m, float grad_scale,
+                     float momentum);
+/* Then matrices are made orthogonal, about: outer x inner of them, elements [outer][rows][inner][columns] of u
+ * and o, which may be u. Each is divided by its norm, and five steps of Newton and Schulz lead its
+ * singular values to 0.68..1.14; o is that times 0.2 root of the longer side, so that a step is about as long as
+ * one of adamw (Liu et al., Muon is scalable for LLM training, 2025). scratch: rows * columns + 2 times the
+ * square of the shorter side. Products of floats; the bits depend on one matrix and the number of threads
+ * alone. */
+struct kernel_matrices {
+    int64_t outer, rows, inner, columns;
+};
+void kernel_orthogonalize(const struct kernel_matrices *x, const float *u, float *o,
+                          float *scratch);
+/* p -= lr (o + decay p) */
+void kernel_muon(int64_t n, float *p, const float *o, float lr, float decay);
 /* Sum of squares in double, deterministic. */
 double kernel_sum_squares(int64_t n, const float *x);
 

@@ -146,8 +146,9 @@ int exec_save(struct exec *x, const struct exec_folder *to,
               const struct checkpoint_info *about, struct err *err);
 int exec_load(struct exec *x, const struct checkpoint *ck, struct err *err);
 
-/* What a state of the optimizer, STATE_FIRST..., is called in a checkpoint. */
-enum checkpoint_kind exec_state_kind(enum optimizer o, int which);
+/* What a parameter's state of the optimizer, STATE_FIRST..., is called in a checkpoint. */
+enum checkpoint_kind exec_state_kind(enum optimizer o, const struct model_param *p,
+                                     int which);
 
 /* Parameters out of files of another program, after exec_init; called by all ranks. */
 int exec_load_weights(struct exec *x, const struct weight_file *f, struct err *err);

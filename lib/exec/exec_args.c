@@ -269,6 +269,8 @@ static fill_args *const table[OPCODE_COUNT] = {
     [I_adamw] = optimizer,
     [I_sgd] = optimizer,
     [I_lion] = optimizer,
+    [I_momentum] = optimizer,
+    [I_muon] = optimizer,
 };
 
 void exec_prepare_instr(struct exec *x, const struct exec_chunk *c, const struct instr *ins,

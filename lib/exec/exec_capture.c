@@ -8,8 +8,7 @@
 #include "exec/exec_impl.h"
 
 bool exec_repeats(const struct instr *ins) {
-    enum key_kind key = opcode_key(ins->code);
-    return (key == KEY_SHAPE || key == KEY_CURVE) && ins->work < 0;
+    return opcode_computes(ins->code) && ins->work < 0;
 }
 
 /* The last place is that of a first micro-batch which is something else. */

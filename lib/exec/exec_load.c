@@ -91,6 +91,7 @@ static bool is_there(const struct load *l, int param) {
 /* Parameters and their masters. Copies of tied ones too: each reads the same tensor. Of a checkpoint the
  * optimizer's state. */
 static void list_chunk(struct load *l, const struct exec_chunk *c) {
+    const struct plan *plan = l->x->g->plan;
     for (int i = 0; i < c->sp->n_params; i++) {
         const struct param_instance *p = &c->sp->params[i];
         if (is_there(l, p->param))
@@ -99,8 +100,10 @@ static void list_chunk(struct load *l, const struct exec_chunk *c) {
     for (int i = 0; i < c->sp->n_states; i++) {
         const struct state_instance *s = &c->sp->states[i];
         if (is_there(l, s->param) && (l->ck || s->which == STATE_MASTER))
-            list_parts(l, c, exec_state_kind(l->x->g->plan->optimizer, s->which), s->param,
-                       s->place, s->buffer);
+            list_parts(
+                l, c,
+                exec_state_kind(plan->optimizer, &plan->model->params[s->param], s->which),
+                s->param, s->place, s->buffer);
     }
 }
 

@@ -24,13 +24,15 @@ struct checkpoint_box exec_stored_box(const struct exec_chunk *c, int param,
     return box;
 }
 
-enum checkpoint_kind exec_state_kind(enum optimizer o, int which) {
+enum checkpoint_kind exec_state_kind(enum optimizer o, const struct model_param *p,
+                                     int which) {
     static const enum checkpoint_kind first[] = {[OPTIMIZER_adamw] = CHECKPOINT_ADAM_M,
                                                  [OPTIMIZER_sgd] = CHECKPOINT_MOMENTUM,
-                                                 [OPTIMIZER_lion] = CHECKPOINT_LION_M};
+                                                 [OPTIMIZER_lion] = CHECKPOINT_LION_M,
+                                                 [OPTIMIZER_muon] = CHECKPOINT_MUON_M};
     return which == STATE_MASTER   ? CHECKPOINT_PARAM
            : which == STATE_SECOND ? CHECKPOINT_ADAM_V
-                                   : first[o];
+                                   : first[optimizer_of(o, p)];
 }
 
 static bool stores(const struct exec_chunk *c, struct placement place) {
@@ -69,9 +71,9 @@ static int64_t list_chunk(const struct exec *x, const struct exec_chunk *c,
         const struct state_instance *s = &c->sp->states[i];
         if (stores(c, s->place))
             out[n++] = (struct checkpoint_piece){
-                exec_state_kind(x->g->plan->optimizer, s->which), m->params[s->param].name,
-                exec_stored_box(c, s->param, s->place), contents(x, c, s->buffer),
-                DTYPE_f32};
+                exec_state_kind(x->g->plan->optimizer, &m->params[s->param], s->which),
+                m->params[s->param].name, exec_stored_box(c, s->param, s->place),
+                contents(x, c, s->buffer), DTYPE_f32};
     }
     return n;
 }

@@ -27,6 +27,12 @@
  * that. What has one element for each group of several is cut with them as far as the axes divide
  * it, from the outermost on, and is whole on the others.
  *
+ * Which weights are matrices follows too (model_matrix.c): those of einsums, not the one whose product a loss
+ * reads. Dims that only the operand has are the rows and those that only the result has the columns, joined
+ * where there are several (heads, and what a head has); dims that both have count matrices, one for each
+ * expert, and so do those that stand where a pattern has a number: query, key and value in one weight are
+ * three. Optimizers for matrices (Muon) step these; all others step number by number.
+ *
  * A kind may have several forms, lines of one name told apart by the number of operands. To add
  * a kind: a line here, its lowering in program/lower_*.c, and the instructions and kernels that
  * this needs.

@@ -79,6 +79,12 @@ struct model_tensor {
 
 enum param_init { INIT_ZEROS, INIT_ONES, INIT_NORMAL, INIT_UNIFORM };
 
+/* How a weight lies as matrices (model_matrix.c): its axes from `rows` on, up to `between`, are the rows of
+ * one, those from `columns` on its columns; the others count matrices. */
+struct model_matrices {
+    int8_t rows, between, columns;
+};
+
 struct model_param {
     const char *name; /* layer.3.qkv.weight; tied uses share the first one's */
     struct shape shape;
@@ -88,6 +94,8 @@ struct model_param {
     bool running; /* a running statistic of first_op: no optimizer, no norm, no count */
     bool tied;    /* other ops than first_op use it, too */
     bool frozen;  /* not trained: no gradient, no state, no update */
+    bool matrix;  /* it is made of matrices, which some optimizers step as a whole: */
+    struct model_matrices matrices;
     int first_op;
 };
 
@@ -197,6 +205,14 @@ static inline int64_t extents_count(const struct extents *x) {
         n *= x->size[i];
     return n;
 }
+
+/* outer x inner matrices of rows x columns, of which the elements stand as [outer][rows][inner][columns]. */
+struct matrix_sizes {
+    int64_t outer, rows, inner, columns;
+};
+/* Those of a parameter that is a matrix, or of the part of it that has these sizes. */
+struct matrix_sizes model_matrix_sizes(const struct model_param *p,
+                                       const struct extents *x);
 
 /* Index of a dim in an op's space, by either name, or -1. Of two dims of one name it is the one that
  * a layout splits. */

@@ -78,6 +78,11 @@ int read_frozen(struct model *m, const json_t *list, struct err *err);
 int read_routing(const struct reader *r, struct model_op *op,
                  const struct slot_shapes *shapes, struct err *err);
 
+/* ---- model_matrix.c ----------------------------------------------------------------------- */
+
+/* Finds out which parameters of a model whose graph is read are matrices. */
+void model_find_matrices(struct model *m);
+
 /* ---- model_hash.c --------------------------------------------------------------------------- */
 
 uint64_t model_hash(const struct model *m);

@@ -231,3 +231,11 @@ struct placement placement_scatter(const struct mesh *mesh, const struct extents
             p.at[a] = scatter_axis(mesh, x, p, a);
     return p;
 }
+
+struct placement placement_matrices(const struct model_param *param, struct placement p) {
+    const struct model_matrices *x = &param->matrices;
+    for (int a = 0; a < MESH_MAX_AXES; a++)
+        if ((p.at[a] >= x->rows && p.at[a] < x->between) || p.at[a] >= x->columns)
+            p.at[a] = PLACE_REPLICATE;
+    return p;
+}

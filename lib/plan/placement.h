@@ -106,5 +106,8 @@ struct placement placement_resolve(const struct mesh *mesh, const struct extents
  * together, so that one collective makes it whole; else each the first that it divides. */
 struct placement placement_scatter(const struct mesh *mesh, const struct extents *x,
                                    struct placement p);
+/* Of a parameter that is a matrix: the same placement, but Replicate on axes that cut rows or columns. Each
+ * rank then has whole matrices. */
+struct placement placement_matrices(const struct model_param *param, struct placement p);
 
 #endif

@@ -60,6 +60,10 @@ int optimizer_states(enum optimizer o) {
     return states[o];
 }
 
+enum optimizer optimizer_of(enum optimizer o, const struct model_param *p) {
+    return o == OPTIMIZER_muon && !p->matrix ? OPTIMIZER_adamw : o;
+}
+
 const char *plan_dtype_name(enum dtype dtype) {
     return dtype_names[dtype];
 }

@@ -17,18 +17,22 @@
 #include "plan/placement.h"
 #include "plan/schedules.h"
 
-/* Name, and tensors of state that are kept per parameter. */
-#define OPTIMIZERS(X) X(adamw, 2) X(sgd, 1) X(lion, 1)
+/* Name, and tensors of state that are kept per parameter. Muon (Jordan et al., Muon: an optimizer for hidden
+ * layers in neural networks, 2024) is for matrices: all other parameters step by adamw, with the same
+ * learning rate (Liu et al., Muon is scalable for LLM training, 2025). */
+#define OPTIMIZERS(X) X(adamw, 2) X(sgd, 1) X(lion, 1) X(muon, 1)
 enum optimizer {
 #define X(name, states) OPTIMIZER_##name,
     OPTIMIZERS(X)
 #undef X
         OPTIMIZER_COUNT
 };
-#define OPTIMIZER_NAMES "adamw, sgd or lion"
+#define OPTIMIZER_NAMES "adamw, sgd, lion or muon"
 const char *optimizer_name(enum optimizer o);
 int optimizer_find(const char *name);
 int optimizer_states(enum optimizer o);
+/* By which one a parameter steps where the plan has this one. */
+enum optimizer optimizer_of(enum optimizer o, const struct model_param *p);
 
 /* What is taken for the sum of the gradients of data-parallel replicas: their sum, or what up to
  * plan->faulty of them cannot spoil (doc/comm.md). */

@@ -74,6 +74,11 @@ int opcode_find(const char *name) {
     return -1;
 }
 
+bool opcode_computes(enum opcode code) {
+    const enum key_kind key = infos[code].key;
+    return key == KEY_SHAPE || key == KEY_CURVE || key == KEY_PARTS;
+}
+
 bool opcode_is_collective(enum opcode code) {
     return infos[code].key == KEY_COMM && code != I_norm;
 }
@@ -125,6 +130,10 @@ static void finish(enum opcode code, struct instr_work *w, bool said) {
             (double)w->out[k] * (info->out[k].flags & OPERAND_ADD ? 2 : 1);
     if (w->flops < 0)
         w->flops = (double)w->out[0];
+}
+
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
 }
 
 #define OPCODE(id, key, about)                                                             \
@@ -219,4 +228,33 @@ char *instr_shape_format(enum opcode code, const union instr_n *n, char *buf, si
         used += (size_t)snprintf(buf + used, size - used, "%s%lld", k ? "," : "",
                                  (long long)n->v[k]);
     return buf;
+}
+
+static struct instr_part product(int64_t m, int64_t n, int64_t k, int64_t times) {
+    const union instr_n shape = {.linear = {.m = m, .n = n, .k = k}};
+    return (struct instr_part){instr_key(I_linear, DTYPE_f32, &shape), (double)times};
+}
+
+static struct instr_part pass(enum opcode code, int64_t elems, int64_t inner,
+                              int64_t times) {
+    const union instr_n shape = {.v = {elems, inner}};
+    return (struct instr_part){instr_key(code, DTYPE_f32, &shape), (double)times};
+}
+
+/* A step of Newton and Schulz: the product of a matrix and its transpose, the square of that, a sum of both,
+ * and its product with the matrix. Before the first one the matrix is copied, its norm taken, and it is
+ * scaled. */
+int instr_parts(const struct instr_key *k, struct instr_part out[INSTR_MAX_PARTS]) {
+    const struct orthogonalize_n *n = &k->n.orthogonalize;
+    const int64_t all = n->rows * n->columns, side = least(n->rows, n->columns);
+    const int64_t matrices = n->outer * n->inner, steps = NEWTON_SCHULZ_STEPS * matrices;
+    if (k->code != I_orthogonalize)
+        return 0;
+    out[0] = pass(I_copy, all, n->columns, matrices);
+    out[1] = pass(I_sum_squares, all, 0, matrices);
+    out[2] = product(side, side, n->rows + n->columns - side, steps);
+    out[3] = product(side, side, side, steps);
+    out[4] = pass(I_add, side * side, 0, steps);
+    out[5] = product(n->rows, n->columns, side, steps);
+    return 6;
 }

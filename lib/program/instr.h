@@ -93,6 +93,11 @@ union instr_dst {
 #include "program/instr.def"
 };
 
+/* Of an orthogonalize: its steps x = a x + b (x x^T) x + c (x x^T)^2 x, and a, b and c. */
+enum { NEWTON_SCHULZ_STEPS = 5 };
+#define NEWTON_SCHULZ                                                                      \
+    { 3.4445f, -4.7750f, 2.0315f }
+
 /* A strided copy of a box; the rank at coordinate c of the axes starts c * src_step in. */
 struct copy {
     int rank;
@@ -159,7 +164,7 @@ struct instr instr_init(enum opcode code);
 
 /* ---- what is known of an opcode ----------------------------------------------------------- */
 
-enum key_kind { KEY_FREE, KEY_SHAPE, KEY_CURVE, KEY_COMM, KEY_P2P };
+enum key_kind { KEY_FREE, KEY_SHAPE, KEY_CURVE, KEY_PARTS, KEY_COMM, KEY_P2P };
 enum operand_flag {
     OPERAND_OVER = 1,
     OPERAND_ADD = 2,
@@ -212,6 +217,7 @@ enum dtype operand_dtype(const struct operand_info *o, enum dtype dtype);
 const char *opcode_name(enum opcode code);
 enum key_kind opcode_key(enum opcode code);
 int opcode_find(const char *name);           /* -1 if unknown */
+bool opcode_computes(enum opcode code);      /* something that takes time, on a device */
 bool opcode_is_collective(enum opcode code); /* over a group of the stage's mesh */
 bool opcode_moves(enum opcode code);         /* numbers of any type, as they are */
 bool opcode_is_move(enum opcode code);       /* between a device and its host */
@@ -241,6 +247,13 @@ bool instr_key_equal(const struct instr_key *a, const struct instr_key *b);
 uint64_t instr_key_hash(const struct instr_key *k);
 /* By opcode, then type, then number by number: -1, 0 or 1. */
 int instr_key_compare(const struct instr_key *a, const struct instr_key *b);
+/* What one of KEY_PARTS is made of: that instruction, so many times. Returns how many parts there are. */
+enum { INSTR_MAX_PARTS = 6 };
+struct instr_part {
+    struct instr_key key;
+    double times;
+};
+int instr_parts(const struct instr_key *k, struct instr_part out[INSTR_MAX_PARTS]);
 /* "linear.bf16"; "linear" where it is f32. Returns buf. */
 char *instr_name_format(enum opcode code, enum dtype dtype, char *buf, size_t size);
 /* How many of the numbers files hold: all up to the last that is no option or not 0. */

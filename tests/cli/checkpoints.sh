@@ -80,6 +80,10 @@ jq '.optimizer = "sgd"' one.json >sgd.json
 timeout 120 "$tool" --threads 1 --data text --resume ck sgd.json >out 2>err
 [ $? -eq 3 ] && [ ! -s out ] && grep -q 'ck/step-00000012: trained with another optimizer' err && grep -q '^hint: .*--init' err
 ok $? "another optimizer: $(head -1 err)"
+jq '.optimizer = "muon"' one.json >muon.json
+timeout 120 "$tool" --threads 1 --data text --resume ck muon.json >out 2>err
+[ $? -eq 3 ] && [ ! -s out ] && grep -q "ck/step-00000012: trained with another optimizer .*muon" err
+ok $? "adamw's state is not muon's: $(head -1 err)"
 refuses 3 'ckk: No such file' 'a misspelt folder' --resume ckk
 refuses 3 'ck/step-00000005: No such file' 'a step that is not there' --resume ck/step-00000005
 mkdir foreign
@@ -91,6 +95,31 @@ stepped '[1,2]' '--auto-resume begins in an empty folder'
 run -n 4 --save auto --auto-resume
 stepped '[3,4]' 'and goes on in a used one'
 refuses 2 '--auto-resume and --resume' 'both' --auto-resume --resume ck --save auto
+
+# ---- muon: matrices have one state, all else has adamw's; under any plan --------------------------
+muon() { # muon RANKS STAGE ARGS...: trains under this stage
+    local ranks=$1 stage=$2
+    shift 2
+    jq ".stages = [$stage]" muon.json >part.json
+    timeout 120 mpirun -n "$ranks" "$tool" -q --threads 1 --data text -n 6 "$@" part.json 2>err
+}
+muon 2 '{mesh: "dp:2", layout: {dp: "batch"}, zero: 1}' --save muon --save-every 3 >whole.out
+is "$(jq -sc 'map(.step)' whole.out)" '[1,2,3,4,5,6]' 'muon trains'
+"$WEFT_BIN/weft-ckpt" list muon | jq -sc \
+    'map(select(.name | test("wte|layer.0.(qkv|ln1).weight"))) | group_by(.name) | map([.[0].name] + (map(.kind) | sort))' >got
+is "$(cat got)" '[["layer.0.ln1.weight","adam_m","adam_v","param"],["layer.0.qkv.weight","muon_m","param"],["wte.weight","adam_m","adam_v","param"]]' \
+    'its checkpoint has one state of matrices, and two of others'
+timeout 120 "$tool" --threads 1 --data text --resume muon one.json >out 2>err
+[ $? -eq 3 ] && grep -q "muon/step-00000006: trained with another optimizer .*adamw" err
+ok $? "muon's state is not adamw's: $(head -1 err)"
+rm -r muon/step-00000006
+for stage in '1 {}' '2 {mesh: "dp:2", layout: {dp: "batch"}, zero: 3}' \
+    '4 {mesh: "dp:2 tp:2", layout: {dp: "batch", tp: ["heads", "ffn", "vocab"]}, zero: 2}'; do
+    muon "${stage%% *}" "${stage#* }" --resume muon >out
+    ok "$(jq -n --slurpfile a whole.out --slurpfile b out '[$a[3:], $b] | transpose |
+        if length == 3 and all((.[0].loss - .[1].loss | fabs) < 1e-6) then 0 else 1 end')" \
+        "goes on under $stage"
+done
 
 # ---- damage --------------------------------------------------------------------------------------
 cp -r ck rotten

@@ -62,7 +62,7 @@ is 'weft-profile-op -m gpt:nano --set la' 'layers='
 is 'weft-profile-op -m mlp --set layers=2,hid' 'layers=2,hidden='
 is 'weft-predict --trace-ranks ' 'all first'
 offers 'weft-predict --cluster ' cpu-2 v100-4x8 plan.json
-is 'weft-search --optimizer ' 'adamw lion sgd'
+is 'weft-search --optimizer ' 'adamw lion muon sgd'
 # shellcheck disable=SC2046
 offers 'weft-search --algorithm ' $(sed -n 's/^ *X([a-z_]*, "\([a-z-]*\)".*/\1/p' "$WEFT_ROOT/lib/search/algorithms/algorithms.h")
 offers 'weft-search -' -m --model -p --profile

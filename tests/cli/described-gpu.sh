@@ -20,7 +20,7 @@ taken() { # taken STATUS TEXT: the tool's end, and its last line
 train() { # train GPU DTYPE MODEL MICRO_BATCH [SET [ARGS...]]
     local plan='{"format": "weft-plan/1", "model": "%s", "set": "%s", "dtype": "%s", "micro_batch": %d,
                  "batch": %d, "optimizer": "%s", "stages": [{}]}'
-    local optimizer=adamw set=${5:-} text
+    local optimizer=${optimizer:-adamw} set=${5:-} text
     DESCRIBED_GPU=$1 text="$1, $2: $3 $4 $set ${*:6}"
     case $3 in wide-resnet*) optimizer=sgd ;; esac
     # shellcheck disable=SC2059
@@ -37,6 +37,8 @@ for dtype in fp32 bf16 fp16; do
     train h100 $dtype wide-resnet:nano 4
 done
 train h100 fp32 gpt:nano 4 '' --tf32 --deterministic
+optimizer=muon train h100 fp32 gpt:nano 4
+optimizer=muon train h100 bf16 mixtral:nano 4
 train h100 bf16 wide-resnet:nano 32 image=224,base=64,classes=1000,stem_taps=7,stem_stride=2,pool_stride=2
 # Other GPUs have less shared memory.
 for gpu in a100 a40; do

@@ -165,8 +165,8 @@ python=${WEFT_PYTHON:-python3}
 if ! "$python" -c 'import torch, transformers' 2>/dev/null; then
     skip_rest 'losses and accuracy as PyTorch has them' 'no python3 with torch and transformers (WEFT_PYTHON)'
 fi
-"$python" "$root/scripts/compare-pytorch.py" --bin "$bin" --steps 6 gpt-masked gpt-lion llama-lion >out 2>err
-is "$? $(grep -c '^ok ' out)" '0 3' 'masked targets, and Lion, are as in PyTorch'
+"$python" "$root/scripts/compare-pytorch.py" --bin "$bin" --steps 6 gpt-masked gpt-lion llama-lion gpt-muon moe-muon >out 2>err
+is "$? $(grep -c '^ok ' out)" '0 5' 'masked targets, Lion and Muon are as in PyTorch'
 if "$python" -c 'import peft' 2>/dev/null; then
     "$python" "$root/scripts/compare-tuned.py" --bin "$bin" llama-half gpt2-biases llama-lora gpt2-lora >out 2>err
     is "$? $(grep -c 'alone .*e-0[789], ' out)" '0 4' 'frozen parameters as in PyTorch, adapters as in PEFT'

@@ -266,7 +266,7 @@ refuses 2 '--ep:.*gpt.*experts' 'experts that are not there' -- -m gpt:nano --ep
 refuses 2 '--cp:.*mlp.*sequence' 'a sequence that is not there' -- -m mlp --cp 2
 refuses 2 '--recompute:.*none.*selective.*full.*"some"' 'an unknown word' -- -m gpt:nano --recompute some
 refuses 2 'schedule: expected .*, got "fifo"' 'an unknown schedule' -- -m gpt:nano --schedule fifo
-refuses 2 '--optimizer: expected adamw, sgd or lion' 'an unknown optimizer' -- -m gpt:nano --optimizer adam
+refuses 2 '--optimizer: expected adamw, sgd, lion or muon' 'an unknown optimizer' -- -m gpt:nano --optimizer adam
 refuses 2 'stages\[0\].zero: 9 is not in' 'an unknown ZeRO' -- -m gpt:nano --zero 9
 refuses 2 'stages\[0\].offload\[1\]:.*optimizer.*parameters.*activations' 'an unknown word' \
     -- -m gpt:nano --offload optimizer,gradients

@@ -549,7 +549,7 @@ run "${base[@]}" -a hops --micro-batch 4,8
 cmp -s out first.json
 ok $? 'micro-batches in any order, and twice, are the same'
 refuses 2 'hops.*exhaustive.*"magic"' 'an unknown algorithm' -- "${base[@]}" -a magic
-refuses 2 'adamw, sgd or lion' 'an unknown optimizer' -- "${base[@]}" --optimizer adam
+refuses 2 'adamw, sgd, lion or muon' 'an unknown optimizer' -- "${base[@]}" --optimizer adam
 refuses 2 '--threads: 2000' 'too many threads' -- "${base[@]}" --threads 2000
 refuses 2 'only one of them' 'two kinds of answers' -- "${base[@]}" --explain --pareto
 refuses 3 'none.json: No such file' 'no plan to check' -- --verify none.json

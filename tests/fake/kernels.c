@@ -113,6 +113,7 @@ static void run(void *args) {
         return 0;                                                                          \
     }
 #define KERNEL_CURVE(id) KERNEL_SHAPE(id)
+#define KERNEL_PARTS(id) KERNEL_SHAPE(id)
 #define KERNEL_FREE(id)
 #define KERNEL_COMM(id)
 #define KERNEL_P2P(id)

@@ -91,10 +91,6 @@ static void test_opcode(enum opcode code, enum dtype dtype, int seeds, const cha
        worst, bad);
 }
 
-static bool computes(enum opcode code) {
-    return opcode_key(code) == KEY_SHAPE || opcode_key(code) == KEY_CURVE;
-}
-
 static bool is_convolution(enum opcode code) {
     return code == I_conv2d || code == I_conv2d_dx || code == I_conv2d_dw;
 }
@@ -154,7 +150,7 @@ static void test_device(int seeds, const char *name, bool cudnn) {
     ok(at.stream != NULL, "a GPU %s", err.msg);
     for (int c = 0; c < OPCODE_COUNT && at.stream; c++) {
         const enum opcode code = (enum opcode)c;
-        if (!computes(code) || (cudnn && !is_convolution(code)) ||
+        if (!opcode_computes(code) || (cudnn && !is_convolution(code)) ||
             !strstr(opcode_name(code), name))
             continue;
         for (size_t i = 0; i < sizeof types / sizeof *types; i++)

@@ -282,6 +282,7 @@ static bool has_skip(const struct plan *p, const struct row *r) {
     X("optimizer", "adamw", has_optimizer, 0, OPTIMIZER_adamw, 0)                          \
     X("optimizer", "sgd", has_optimizer, 0, OPTIMIZER_sgd, 0)                              \
     X("optimizer", "lion", has_optimizer, 0, OPTIMIZER_lion, 0)                            \
+    X("optimizer", "muon", has_optimizer, 0, OPTIMIZER_muon, 0)                            \
     X("dtype", "fp32", has_dtype, 0, DTYPE_f32, 0)                                         \
     X("dtype", "bf16", has_dtype, 0, DTYPE_bf16, 0)                                        \
     X("dtype", "fp16", has_dtype, 0, DTYPE_f16, 0)                                         \

@@ -132,7 +132,9 @@ static struct model *load_case(int c, struct err *err) {
 }
 
 static enum optimizer case_optimizer(int c) {
-    return c % 3 == 1 ? OPTIMIZER_sgd : c % 6 == 3 ? OPTIMIZER_lion : OPTIMIZER_adamw;
+    static const enum optimizer by[] = {OPTIMIZER_adamw, OPTIMIZER_sgd, OPTIMIZER_muon,
+                                        OPTIMIZER_lion,  OPTIMIZER_sgd, OPTIMIZER_adamw};
+    return by[c % 6];
 }
 
 #endif

@@ -77,20 +77,28 @@ static int key_order(const void *a, const void *b) {
     return instr_key_compare(a, b);
 }
 
-/* Can a profile with a row for each key tell the time of this instruction? */
-static bool covers(const struct enumeration *e, const struct instr *ins) {
-    struct instr_key key = instr_key(ins->code, ins->dtype, &ins->n);
-    switch (opcode_key(ins->code)) {
+/* Can a profile with a row for each key tell the time of one with this key? */
+static bool covers_key(const struct enumeration *e, const struct instr_key *key) {
+    switch (opcode_key(key->code)) {
     case KEY_SHAPE:
-        return e->n && bsearch(&key, e->p, (size_t)e->n, sizeof *e->p, key_order);
+        return e->n && bsearch(key, e->p, (size_t)e->n, sizeof *e->p, key_order);
     case KEY_CURVE:
         for (int64_t i = 0; i < e->n; i++)
-            if (e->p[i].code == key.code && e->p[i].dtype == key.dtype &&
-                e->p[i].n.v[0] >= key.n.v[0])
+            if (e->p[i].code == key->code && e->p[i].dtype == key->dtype &&
+                e->p[i].n.v[0] >= key->n.v[0])
                 return true;
-        return key.n.v[0] == 0;
+        return key->n.v[0] == 0;
     default: return true;
     }
+}
+
+static bool covers(const struct enumeration *e, const struct instr *ins) {
+    struct instr_key key = instr_key(ins->code, ins->dtype, &ins->n);
+    struct instr_part parts[INSTR_MAX_PARTS];
+    bool all = covers_key(e, &key);
+    for (int i = 0, n = instr_parts(&key, parts); i < n; i++)
+        all &= covers_key(e, &parts[i].key);
+    return all;
 }
 
 /* The first instruction that was not listed, or NULL. */

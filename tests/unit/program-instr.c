@@ -160,6 +160,31 @@ static void test_known_work(void) {
        "adamw: reads g, and p, m, v in and out");
 }
 
+/* The products that it is made of do all of its arithmetic, and nothing else is made of parts. */
+static void test_parts(void) {
+    const union instr_n n[] = {{.orthogonalize = {2, 40, 3, 16, 0}},
+                               {.orthogonalize = {1, 16, 1, 40, 0}}};
+    struct instr_part parts[INSTR_MAX_PARTS];
+    for (int i = 0; i < 2; i++) {
+        const struct instr_key key = instr_key(I_orthogonalize, DTYPE_f32, &n[i]);
+        const struct instr_work all = work_of(I_orthogonalize, n[i]);
+        const int count = instr_parts(&key, parts);
+        double flops = 0;
+        for (int k = 0; k < count; k++)
+            if (parts[k].key.code == I_linear)
+                flops += parts[k].times * work_of(I_linear, parts[k].key.n).flops;
+        ok(count > 0 && flops == all.flops && all.out[1] == 640 + 2 * 16 * 16,
+           "orthogonalize: its products do its %g operations", all.flops);
+    }
+    int others = 0;
+    for (int c = 0; c < OPCODE_COUNT; c++) {
+        const struct instr_key key = instr_key((enum opcode)c, DTYPE_f32, &n[0]);
+        others +=
+            (instr_parts(&key, parts) > 0) != (opcode_key((enum opcode)c) == KEY_PARTS);
+    }
+    ok(others == 0, "what is timed by its parts has some, and nothing else");
+}
+
 /* ---- programs --------------------------------------------------------------------------------- */
 
 /* Operands that are there although the table says that they have no element, or the reverse, or
@@ -226,6 +251,7 @@ int main(void) {
     test_init();
     test_work();
     test_known_work();
+    test_parts();
     test_programs();
     return done_testing();
 }

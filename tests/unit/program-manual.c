@@ -91,6 +91,7 @@ static void write_instruction(FILE *f, const struct instr_info *info,
     static const char *const keys[] = {[KEY_FREE] = "not timed",
                                        [KEY_SHAPE] = "timed by shape",
                                        [KEY_CURVE] = "timed by size",
+                                       [KEY_PARTS] = "timed by its parts",
                                        [KEY_COMM] = "timed as a collective",
                                        [KEY_P2P] = "timed as a message"};
     const char *over[INSTR_MAX_IN];

@@ -78,6 +78,8 @@ static int64_t trial_number(struct trial *t, const char *name) {
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
         if (!strcmp(ranges[i].name, name))
             return trial_pick(t, ranges[i].least, ranges[i].most);
+    if (t->code == I_orthogonalize)
+        return !strcmp(name, "inner") ? trial_pick(t, 1, 3) : trial_length(t, 40);
     if (trial_is_product(t->code)) /* the work grows with the third power */
         return trial_length(t, 70);
     if (!strcmp(name, "elems"))

@@ -34,7 +34,8 @@ static const double region_s = 200e-6, sample_s = 4e-3;
 
 /* The update touches everything once a step. */
 static bool is_update(enum opcode code) {
-    return code == I_sum_squares || code == I_adamw || code == I_sgd || code == I_lion;
+    return code == I_sum_squares || code == I_adamw || code == I_sgd || code == I_lion ||
+           code == I_momentum || code == I_muon;
 }
 
 static int count_sets(const struct instr_key *key, const struct instr_work *w,

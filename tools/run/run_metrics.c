@@ -62,7 +62,8 @@ int run_print_timing(struct comm *comm, const struct exec *x, struct err *err) {
     if (comm_rank(comm) != 0)
         return 0;
     double products = s[I_linear] + s[I_linear_dx] + s[I_linear_dw] + s[I_matmul] +
-                      s[I_matmul_dw] + s[I_conv2d] + s[I_conv2d_dx] + s[I_conv2d_dw];
+                      s[I_matmul_dw] + s[I_conv2d] + s[I_conv2d_dx] + s[I_conv2d_dw] +
+                      s[I_orthogonalize];
     for (int i = 0; i < OPCODE_COUNT; i++)
         if (s[i] > 0.0005 * total)
             fprintf(stderr, "%-22s %8.3f s %5.1f %%\n", opcode_name((enum opcode)i), s[i],

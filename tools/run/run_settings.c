@@ -9,11 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A model without parameters has no state of any optimizer. */
-static int check_optimizer(const struct checkpoint *ck, enum optimizer optimizer,
-                           struct err *err) {
-    enum checkpoint_kind state = exec_state_kind(optimizer, STATE_FIRST);
-    if (!checkpoint_has(ck, CHECKPOINT_PARAM) || checkpoint_has(ck, state))
+/* A model without parameters has no state of any optimizer, and one without matrices no other of muon than of
+ * adamw. What of adamw's state is there does not say of which parameters it is. */
+static int check_optimizer(const struct checkpoint *ck, const struct model *m,
+                           enum optimizer optimizer, struct err *err) {
+    bool wanted[CHECKPOINT_KIND_COUNT] = {false}, same = true;
+    for (int i = 0; i < m->n_params; i++)
+        if (!m->params[i].frozen && !m->params[i].running)
+            wanted[exec_state_kind(optimizer, &m->params[i], STATE_FIRST)] = true;
+    for (int k = 0; k < CHECKPOINT_KIND_COUNT; k++)
+        same &= !wanted[k] || checkpoint_has(ck, (enum checkpoint_kind)k);
+    same &= wanted[CHECKPOINT_MUON_M] || !checkpoint_has(ck, CHECKPOINT_MUON_M);
+    if (!checkpoint_has(ck, CHECKPOINT_PARAM) || same)
         return 0;
     err_input(err, "%s: trained with another optimizer than the plan's, %s",
               checkpoint_path(ck), optimizer_name(optimizer));
@@ -27,7 +34,7 @@ int run_check_resume(const struct run_options *o, const struct model *m,
     char *facts = model_facts(m);
     int rc = checkpoint_check_model(ck, m->name, m->hash, facts, err);
     free(facts);
-    if (rc < 0 || check_optimizer(ck, optimizer, err) < 0)
+    if (rc < 0 || check_optimizer(ck, m, optimizer, err) < 0)
         return -1;
     const char *decay = checkpoint_info(ck)->settings.decay;
     if (decay && exec_decay_find(decay) < 0)
@@ -104,14 +111,16 @@ static void settle_as(struct checkpoint_settings *s, const struct checkpoint_set
 /* Some usual values follow from others that are given. */
 static struct checkpoint_settings usual(const struct checkpoint_settings *s,
                                         enum optimizer optimizer) {
-    static const double lr[] = {
-        [OPTIMIZER_adamw] = 6e-4, [OPTIMIZER_sgd] = 0.05, [OPTIMIZER_lion] = 1e-4};
+    static const double lr[] = {[OPTIMIZER_adamw] = 6e-4,
+                                [OPTIMIZER_sgd] = 0.05,
+                                [OPTIMIZER_lion] = 1e-4,
+                                [OPTIMIZER_muon] = 6e-4};
     struct checkpoint_settings u = {.clip = 1,
                                     .weight_decay = 0.1,
                                     .beta1 = 0.9,
                                     .beta2 = optimizer == OPTIMIZER_lion ? 0.99 : 0.95,
                                     .eps = 1e-8,
-                                    .momentum = 0.9,
+                                    .momentum = optimizer == OPTIMIZER_muon ? 0.95 : 0.9,
                                     .validation = DATA_VALIDATION};
     u.steps = s->steps < 0 ? 100 : s->steps;
     u.warmup = u.steps / 10;

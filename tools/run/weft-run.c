@@ -63,7 +63,7 @@ static const struct opt options[] = {
     {0, "beta1", OPT_REAL, "X", "of adamw and lion (0.9)", &o.set.beta1},
     {0, "beta2", OPT_REAL, "X", "of adamw and lion (0.95; lion: 0.99)", &o.set.beta2},
     {0, "eps", OPT_REAL, "X", "of adamw (1e-8)", &o.set.eps},
-    {0, "momentum", OPT_REAL, "X", "of sgd (0.9)", &o.set.momentum},
+    {0, "momentum", OPT_REAL, "X", "of sgd and muon (0.9; muon: 0.95)", &o.set.momentum},
     {0, "valid-every", OPT_INT, "N", "validate every N steps (0 = never)", &o.valid_every},
     {0, "valid-batches", OPT_INT, "N", "batches of one validation (8)", &o.valid_batches},
     {0, "eval", OPT_FLAG, NULL,

@@ -106,19 +106,62 @@ static int state_new(struct emit *e, int param, int which, struct placement plac
     return buffer;
 }
 
+/* The matrices that these are the numbers of, whole, made orthogonal; the numbers under the same placement.
+ * Every rank that has a part of a matrix works out all of it. */
+static int orthogonalize(struct emit *e, int param, struct placement place, int momentum) {
+    const struct model_param *p = &e->m->params[param];
+    const struct placement whole = placement_matrices(p, place);
+    int u = emit_convert(e, &p->shape, momentum, place, whole, -1);
+    const struct extents all = emit_extents(e, &p->shape);
+    struct extents x = all;
+    for (int i = 0; i < x.rank; i++)
+        x.size[i] = placement_size(e->mesh, &all, whole, i);
+    const struct matrix_sizes n = model_matrix_sizes(p, &x);
+    union instr_n shape = {.orthogonalize = {n.outer, n.rows, n.inner, n.columns, 0}};
+    struct instr_work w;
+    instr_work(I_orthogonalize, &shape, &w);
+    int o = emit_buffer(e, w.out[0], DTYPE_f32, MEM_temporaries);
+    int scratch = emit_buffer(e, w.out[1], DTYPE_f32, MEM_temporaries);
+    struct instr *i = param_instr(e, I_orthogonalize, param, whole);
+    i->n = shape;
+    i->in.orthogonalize.u = u;
+    i->out.orthogonalize.o = o;
+    i->out.orthogonalize.scratch = scratch;
+    return emit_convert(e, &p->shape, o, whole, place, -1);
+}
+
+static void descend_matrices(struct emit *e, int param, struct placement place, int value,
+                             int gradient) {
+    int m = state_new(e, param, STATE_FIRST, place);
+    int u = emit_buffer(e, e->buffers.p[m].elems, DTYPE_f32, MEM_temporaries);
+    struct instr *i = param_instr(e, I_momentum, param, place);
+    i->in.momentum.g = gradient;
+    i->out.momentum.u = u;
+    i->out.momentum.m = m;
+    int o = orthogonalize(e, param, place, u);
+    i = param_instr(e, I_muon, param, place);
+    i->in.muon.o = o;
+    i->out.muon.p = value;
+}
+
 /* The optimizer's instruction on a share of f32 numbers, with state of its own. */
 static void descend(struct emit *e, int param, struct placement place, int value,
                     int gradient) {
-    int states[2] = {-1, -1}, count = optimizer_states(e->plan->optimizer);
-    for (int k = 0; k < count; k++)
+    const enum optimizer by = optimizer_of(e->plan->optimizer, &e->m->params[param]);
+    int states[2] = {-1, -1};
+    if (by == OPTIMIZER_muon) {
+        descend_matrices(e, param, place, value, gradient);
+        return;
+    }
+    for (int k = 0; k < optimizer_states(by); k++)
         states[k] = state_new(e, param, k, place);
-    if (e->plan->optimizer == OPTIMIZER_adamw) {
+    if (by == OPTIMIZER_adamw) {
         struct instr *i = param_instr(e, I_adamw, param, place);
         i->in.adamw.g = gradient;
         i->out.adamw.p = value;
         i->out.adamw.m = states[0];
         i->out.adamw.v = states[1];
-    } else if (e->plan->optimizer == OPTIMIZER_lion) {
+    } else if (by == OPTIMIZER_lion) {
         struct instr *i = param_instr(e, I_lion, param, place);
         i->in.lion.g = gradient;
         i->out.lion.p = value;

@@ -1,6 +1,7 @@
 /* Lower bounds of ops (see op_bounds.h). */
 #include "search/bound/op_bounds_impl.h"
 
+#include "common/rng.h"
 #include "search/evaluate/front.h"
 
 #include <math.h>
@@ -141,22 +142,40 @@ static double additions_us(const struct spot *at) {
  * it; over how many devices it is summed and sharded. */
 struct held {
     bool frozen;
+    enum optimizer by; /* which steps it */
+    struct matrix_sizes matrices,
+        shared; /* of muon: whole ones that a device makes orthogonal, without ZeRO and with it */
     double whole, share;
     struct reach summed, scattered,
         spread; /* of those over which it is summed, the ones over which it is scattered */
 };
 
+/* The whole matrices of which a device has parts under a placement. */
+static struct matrix_sizes matrices_of(const struct spot *at, const struct model_param *p,
+                                       const struct extents *x, struct placement place) {
+    struct extents local = *x;
+    for (int i = 0; i < x->rank; i++)
+        local.size[i] = placement_size(&at->mesh, x, placement_matrices(p, place), i);
+    return model_matrix_sizes(p, &local);
+}
+
 /* The parameter in this slot of the op, under a layout. */
 static struct held held_of(const struct spot *at, int slot, const struct layout *l) {
     const struct model *m = at->f->ev->space->blocks.x.model;
     const struct model_op *o = &m->ops[at->op];
-    struct extents x = model_extents(m, &m->params[o->param[slot]].shape, 1);
+    const struct model_param *param = &m->params[o->param[slot]];
+    struct extents x = model_extents(m, &param->shape, 1);
     struct placement p = placement_operand(&at->mesh, l, &o->param_map[slot]);
     struct placement parts = placement_result(&at->mesh, l, &o->param_map[slot]);
     struct placement share = placement_scatter(&at->mesh, &x, p);
-    struct held h = {.frozen = m->params[o->param[slot]].frozen,
+    struct held h = {.frozen = param->frozen,
+                     .by = optimizer_of(at->f->ev->graph.plan.optimizer, param),
                      .whole = (double)placement_elements(&at->mesh, &x, p),
                      .share = (double)placement_elements(&at->mesh, &x, share)};
+    if (h.by == OPTIMIZER_muon) {
+        h.matrices = matrices_of(at, param, &x, p);
+        h.shared = matrices_of(at, param, &x, share);
+    }
     unsigned summed = placement_axes(&at->mesh, parts, PLACE_PARTIAL);
     unsigned rest = placement_axes(&at->mesh, share, PLACE_REPLICATE);
     unsigned same = placement_axes(&at->mesh, p, PLACE_REPLICATE);
@@ -166,21 +185,33 @@ static struct held held_of(const struct spot *at, int slot, const struct layout 
     return h;
 }
 
-/* The optimizer's time for this many elements. */
-static double descend_us(const struct spot *at, double elems) {
+/* The time of an instruction of the optimizer. */
+static double update_us(const struct spot *at, enum opcode code, union instr_n n) {
     struct graph *g = &at->f->ev->graph;
     struct stage_program sp = {.stage = 0, .mesh = &g->stages[0].mesh};
+    struct instr ins = instr_init(code);
+    bool missing = false;
+    stage_mesh(at->devices, NULL, &g->stages[0].mesh);
+    ins.dtype = DTYPE_f32;
+    ins.n = n;
+    return op_bound_own_us(at->f, &sp, &ins, at->devices, &missing);
+}
+
+/* The optimizer's time for this many elements; muon's for the matrices that these are of. */
+static double descend_us(const struct spot *at, const struct held *h, double elems,
+                         const struct matrix_sizes *x) {
     static const enum opcode codes[] = {
 #define X(name, states) I_##name,
         OPTIMIZERS(X)
 #undef X
     };
-    struct instr ins = instr_init(codes[g->plan.optimizer]);
-    bool missing = false;
-    stage_mesh(at->devices, NULL, &g->stages[0].mesh);
-    ins.dtype = DTYPE_f32;
-    ins.n.v[0] = (int64_t)elems;
-    return op_bound_own_us(at->f, &sp, &ins, at->devices, &missing);
+    const union instr_n n = {.v = {(int64_t)elems}};
+    const union instr_n matrices = {
+        .orthogonalize = {x->outer, x->rows, x->inner, x->columns, 0}};
+    double us = update_us(at, codes[h->by], n);
+    if (h->by == OPTIMIZER_muon)
+        us += update_us(at, I_momentum, n) + update_us(at, I_orthogonalize, matrices);
+    return us;
 }
 
 /* The time and bytes of an op's parameter. */
@@ -211,9 +242,10 @@ static struct param_cost share_of(struct spot *at, const struct held *h, int zer
     double held = zero >= ZERO_PARAMETERS ? h->share : h->whole;
     double gradient = zero >= ZERO_GRADIENTS ? h->share : h->whole;
     double updated = zero >= ZERO_OPTIMIZER ? h->share : h->whole;
-    int states =
-        optimizer_states(sp->p.optimizer) + (dtype != DTYPE_f32 && zero < ZERO_PARAMETERS);
-    struct param_cost out = {.step_us = descend_us(at, updated)};
+    int states = optimizer_states(h->by) + (dtype != DTYPE_f32 && zero < ZERO_PARAMETERS);
+    struct param_cost out = {
+        .step_us =
+            descend_us(at, h, updated, zero >= ZERO_OPTIMIZER ? &h->shared : &h->matrices)};
     if (at->f->pinned)
         return out;
     if (!sp->p.offload) /* hosts have room for it */
@@ -241,6 +273,8 @@ static struct param_cost share_of(struct spot *at, const struct held *h, int zer
 static const struct param_cost *shares_of(struct spot *at, const struct held *h) {
     uint64_t key = memo_mix(memo_mix(1, (uint64_t)at->devices), (uint64_t)h->whole);
     key = memo_mix(key, (uint64_t)h->share << 1 | h->frozen);
+    key = memo_mix(key, hash_bytes(&h->matrices, sizeof h->matrices, (uint64_t)h->by));
+    key = memo_mix(key, hash_bytes(&h->shared, sizeof h->shared, 0));
     for (int i = 0; i < 3; i++) {
         struct reach g = i ? i > 1 ? h->spread : h->scattered : h->summed;
         key = memo_mix(key, (uint64_t)g.near << 32 | (uint64_t)g.far);

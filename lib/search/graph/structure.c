@@ -6,6 +6,7 @@
  * different instances, the range is no repeat. */
 #include "search/graph/structure.h"
 
+#include "common/rng.h"
 #include "search/graph/memo.h"
 
 #include <stdlib.h>
@@ -44,7 +45,8 @@ static uint64_t alike_hash(const struct model *m, int op, const int *users) {
         if (o->param[k] < 0)
             continue;
         uint64_t shared = p->first_op != op ? 2 : users[o->param[k]] > 1;
-        h = mix_shape(m, &p->shape, memo_mix(h, shared << 1 | p->frozen));
+        h = mix_shape(m, &p->shape, memo_mix(h, shared << 2 | p->matrix << 1 | p->frozen));
+        h = p->matrix ? hash_bytes(&p->matrices, sizeof p->matrices, h) : h;
     }
     for (int k = 0; k < o->n_out; k++)
         h = mix_shape(m, &m->tensors[o->out[k]].shape, h);
