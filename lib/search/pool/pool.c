@@ -13,10 +13,6 @@ static void note_best(struct pool *pool) {
     pool->budget->best_us = pool->n_best ? pool->best[0].score.time_us : INFINITY;
 }
 
-uint64_t pool_class(const struct pool *pool, const struct candidate *c) {
-    return pool->space->p.top > 1 ? space_class(pool->space, c) : 0;
-}
-
 static void remember(const struct pool *pool, struct entry *k, const struct candidate *c,
                      const struct score *score, uint64_t hash, uint64_t class) {
     candidate_copy(&k->c, c);

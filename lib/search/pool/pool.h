@@ -83,7 +83,9 @@ void pool_forget(struct pool *pool);
  * compiled and simulated from time to time. */
 struct score pool_score(struct pool *pool, const struct candidate *c);
 /* The class of a candidate, which does not matter where one plan is wanted: 0. */
-uint64_t pool_class(const struct pool *pool, const struct candidate *c);
+static inline uint64_t pool_class(const struct pool *pool, const struct candidate *c) {
+    return pool->space->p.top > 1 ? space_class(pool->space, c) : 0;
+}
 /* Keeps a candidate of another kind than the best. It is evaluated in the end if the
  * finalists turn out slower than its estimate, because the estimates of the best kind
  * may be too low. Only the first few are kept. */
