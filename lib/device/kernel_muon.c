@@ -1,9 +1,10 @@
 /* Muon's steps: momentum, and matrices made orthogonal.
  *
- * With X divided by its norm, so that no singular value is above 1, a step of Newton and Schulz is X = a X + (b A
- * + c A A) X where A = X X^T: an odd polynomial of every singular value, whose coefficients are such that it grows fast from near
- * zero and stays near 1 afterwards. What X is multiplied with, a I + b A + c A A, has the side of the shorter
- * of rows and columns: of a matrix with fewer columns, A is X^T X, and it stands behind X. */
+ * With X divided by its norm, so that no singular value is above 1, a step of Newton and Schulz is
+ * X = a X + (b A + c A A) X where A = X X^T: an odd polynomial of every singular value, whose coefficients are
+ * such that it grows fast from near zero and stays near 1 afterwards. What X is multiplied with, a I + b A +
+ * c A A, has the side of the shorter of rows and columns: of a matrix with fewer columns, A is X^T X, and it
+ * stands behind X. */
 #include "kernel_impl.h"
 
 #include "program/instr.h"

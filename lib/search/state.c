@@ -4,9 +4,25 @@
 #include "common/progress.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 bool search_in_time(const struct search_problem *p) {
     return !interrupted() && (p->deadline_s <= 0 || now_s() < p->deadline_s);
+}
+
+void options_insert(struct option *list, int *n, int most, const struct candidate *c,
+                    struct score score) {
+    int at = *n;
+    while (at > 0 && score_better(&score, &list[at - 1].score))
+        at--;
+    if (score.unknown || at == most)
+        return;
+    *n += *n < most;
+    struct option last = list[*n - 1];
+    memmove(&list[at + 1], &list[at], sizeof *list * (size_t)(*n - 1 - at));
+    list[at] = last;
+    candidate_copy(&list[at].c, c);
+    list[at].score = score;
 }
 
 void search_begin(struct search *s, const struct search_problem *p) {

@@ -31,6 +31,11 @@ struct option {
     struct score score;
 };
 
+/* Puts a copy of the candidate in its place among the *n best of a list, best first, that has room for `most`
+ * and whose candidates are all made; the worst one makes way. Unknown scores are left out. */
+void options_insert(struct option *list, int *n, int most, const struct candidate *c,
+                    struct score score);
+
 struct search {
     struct budget budget;
     struct space space;

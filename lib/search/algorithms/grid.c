@@ -43,20 +43,6 @@ static bool is_hopeless(const struct grid *g, double us) {
     return g->wide && pool->space->p.top <= 1 && us > HOPELESS * pool_first_us(pool, 1);
 }
 
-static void note_best(struct grid *g, const struct candidate *c, struct score score) {
-    int at = g->n_best;
-    while (at > 0 && score_better(&score, &g->best[at - 1].score))
-        at--;
-    if (!g->wide || score.overflow || score.unknown || at == GRID_BEST)
-        return;
-    struct option *to = &g->best[at], last = g->best[GRID_BEST - 1];
-    memmove(to + 1, to, sizeof *to * (size_t)(GRID_BEST - 1 - at));
-    *to = last;
-    g->n_best += g->n_best < GRID_BEST;
-    candidate_copy(&to->c, c);
-    to->score = score;
-}
-
 /* Scores the plan with this ZeRO and recompute in all stages; returns its time, 0 where
  * that is not known, INFINITY where it is not legal. fits: set where it fits. */
 static double try_plan(struct grid *g, int zero, int recompute_level, bool *fits) {
@@ -71,7 +57,6 @@ static double try_plan(struct grid *g, int zero, int recompute_level, bool *fits
     if (budget_stopped(&g->s->budget) || !eval_legal(&g->s->eval, c))
         return INFINITY;
     struct score score = pool_score(&g->s->pool, c);
-    note_best(g, c, score);
     if (g->take)
         g->take(g->arg, c, score);
     *fits |= !score.unknown && !score.overflow;
@@ -223,15 +208,11 @@ void grid_init(struct grid *g, struct search *s) {
         .s = s, .even = candidate_make(&s->space), .next = candidate_make(&s->space)};
     g->blocks = g->s->space.block_first;
     g->n_blocks = g->s->space.n_blocks;
-    for (int i = 0; i < GRID_BEST; i++)
-        g->best[i].c = candidate_make(&s->space);
 }
 
 void grid_release(struct grid *g) {
     candidate_release(&g->even);
     candidate_release(&g->next);
-    for (int i = 0; i < GRID_BEST; i++)
-        candidate_release(&g->best[i].c);
 }
 
 /* ---- the algorithms -------------------------------------------------------------------- */
@@ -246,17 +227,38 @@ static void walk_all(struct grid *g, int most_groups) {
         search_mark_complete(g->s, 0);
 }
 
+enum { BEST = 3 };
+
+/* The best of a walk that fit. */
+struct best {
+    int n;
+    struct option p[BEST];
+};
+
+static void keep_best(void *arg, const struct candidate *c, struct score score) {
+    struct best *b = arg;
+    if (!score.overflow)
+        options_insert(b->p, &b->n, BEST, c, score);
+}
+
 /* The best are compiled in the end, whatever others promise: of t5:3B on 64 devices plans whose ops are
  * laid out one by one are estimated 2.3 % too low, those of the grid 0.3 %. */
 int search_grid(struct search *s, struct err *err) {
     (void)err;
     struct grid g;
+    struct best best = {0};
+    for (int i = 0; i < BEST; i++)
+        best.p[i].c = candidate_make(&s->space);
     grid_init(&g, s);
     g.wide = true;
+    g.take = keep_best;
+    g.arg = &best;
     int most = space_max_groups(&s->space), blocks = g.n_blocks > 1 ? g.n_blocks : 1;
     walk_all(&g, s->space.p.pins || most < blocks ? most : blocks);
-    for (int i = 0; i < g.n_best; i++)
-        pool_keep_winner(&s->pool, &g.best[i].c, &g.best[i].score);
+    for (int i = 0; i < best.n; i++)
+        pool_keep_winner(&s->pool, &best.p[i].c, &best.p[i].score);
+    for (int i = 0; i < BEST; i++)
+        candidate_release(&best.p[i].c);
     grid_release(&g);
     return 0;
 }

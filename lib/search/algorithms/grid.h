@@ -15,8 +15,6 @@
 
 #include "search/state.h"
 
-enum { GRID_BEST = 3 };
-
 struct grid {
     struct search *s;
     /* Tries all schedules, model axes that split the sequence and that do not, and any
@@ -28,9 +26,7 @@ struct grid {
     void *arg;
     int n_blocks; /* of the space */
     const int *blocks;
-    struct candidate even, next;   /* scratch */
-    struct option best[GRID_BEST]; /* of a wide grid, those that fit, best first */
-    int n_best;
+    struct candidate even, next; /* scratch */
 };
 
 void grid_init(struct grid *g, struct search *s);

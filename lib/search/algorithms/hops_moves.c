@@ -13,20 +13,6 @@ enum { MANY_DEVICES = 32 };
 
 /* ---- options ------------------------------------------------------------------------- */
 
-static void insert(struct options *o, const struct candidate *c, struct score score) {
-    int at = o->n;
-    while (at > 0 && score_better(&score, &o->p[at - 1].score))
-        at--;
-    if (score.unknown || at == WIDTH)
-        return;
-    o->n += o->n < WIDTH;
-    struct option last = o->p[o->n - 1];
-    memmove(&o->p[at + 1], &o->p[at], sizeof *o->p * (size_t)(o->n - 1 - at));
-    o->p[at] = last;
-    candidate_copy(&o->p[at].c, c);
-    o->p[at].score = score;
-}
-
 static struct score consider(struct hops *hp, const struct candidate *c) {
     struct score score = {.unknown = true};
     void **seen = memo_slot(&hp->seen, candidate_hash(c));
@@ -36,7 +22,7 @@ static struct score consider(struct hops *hp, const struct candidate *c) {
     if (!eval_legal(&hp->s->eval, c))
         return score;
     score = pool_score(&hp->s->pool, c);
-    insert(hp->options, c, score);
+    options_insert(hp->options->p, &hp->options->n, WIDTH, c, score);
     return score;
 }
 
