@@ -384,7 +384,7 @@ fuzz-run: $(FUZZ_BINS)
 # The libraries are instrumented too, else the fuzzer does not see where it gets.
 fuzz:
 	@DEPS=no sh scripts/deps.sh fuzz
-	+$(MAKE) fuzz-run CC=clang SAN=address,undefined,fuzzer-no-link
+	+$(FRESH) fuzz-run CC=clang SAN=address,undefined,fuzzer-no-link
 
 unit: $(UNIT_BINS) $(EMU_BINS) $(WATCH_BINS) $(PRODUCT_BINS) $(DESCRIBED_BINS)
 # Measurements are built with the tests, so that they go on building.
@@ -396,15 +396,17 @@ deps: deps-check
 deps-%:
 	@DEPS='$(DEPS)' sh scripts/deps.sh $* $(MISSING_PACKAGES)
 
-# All of it again in a fresh make, since what is installed decides what is built.
+# All of it again in a fresh make, since what is installed decides what is built; on all cores, unless
+# -j says how many.
+FRESH = $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell getconf _NPROCESSORS_ONLN))
 check: deps-check
-	+@$(MAKE) --no-print-directory check-build
+	+@$(FRESH) check-build
 # The tests of the tools alone need none of the others built.
 check-build: all $(or $(if $(filter-out cli/%,$(or $(T),all)),tests),$(DESCRIBED))
 	@scripts/check.sh $(O) $(T)
 
 check-asan:
-	+@$(MAKE) --no-print-directory SAN=address,undefined NVCC_ARCHS=80 check-asan-build
+	+@$(FRESH) SAN=address,undefined NVCC_ARCHS=80 check-asan-build
 
 # Programs without MPI: its own leaks and shared memory are not ours to judge. Watched kernels are
 # left out, since the watch looks at each of their accesses itself; of what nvcc compiles nothing runs
@@ -416,7 +418,7 @@ check-long: all tests
 	@WEFT_LONG=1 scripts/check.sh $(O) $(T)
 
 demo: deps-demo
-	+@$(MAKE) --no-print-directory all
+	+@$(FRESH) all
 	@sh scripts/demo.sh $(O)/bin
 
 bench: bench-build
@@ -439,7 +441,7 @@ measure-gpu: all $(GPU_BINS) $(O)/tests/mpi/plans
 
 # A folder that runs on another x86-64 machine with a GPU and no package manager.
 pack-gpu:
-	+@$(MAKE) --no-print-directory WITH_CUDA=yes ARCH=x86-64-v3 NVCC_ARCHS="$(NVCC_ARCHS)" O=build/pack pack-gpu-build
+	+@$(FRESH) WITH_CUDA=yes ARCH=x86-64-v3 NVCC_ARCHS="$(NVCC_ARCHS)" O=build/pack pack-gpu-build
 pack-gpu-build: $(BINS) $(GPU_BINS) $(O)/tests/mpi/plans
 	@scripts/pack-gpu.sh $(O) build/weft-gpu
 
@@ -465,10 +467,10 @@ figures: all
 
 # Pictures; those of the documentation are committed, plots-doc draws them anew.
 plots: deps-plots
-	+@$(MAKE) --no-print-directory all
+	+@$(FRESH) all
 	@scripts/plots.sh $(O)/bin build/plots
 plots-doc: deps-plots
-	+@$(MAKE) --no-print-directory all
+	+@$(FRESH) all
 	@scripts/plots.sh $(O)/bin build/plots doc
 	cp build/plots/timeline.svg build/plots/memory.svg build/plots/waterfall.svg build/plots/pareto.svg doc/
 

@@ -17,6 +17,7 @@ export WEFT_BIN="$build/bin" WEFT_BUILD="$build" WEFT_ROOT="$here"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_odls_base_sigkill_timeout=0
 case "$build" in *address*) export ASAN_OPTIONS=detect_leaks=${WEFT_LEAKS:-1} ;; esac
+unset MAKEFLAGS MFLAGS # the jobserver of the make that called is closed to tests that call make
 out=$(mktemp -d)
 jobs=${JOBS:-$(($(nproc) / 2 + 1))}
 limit=1800 # seconds of one file

@@ -128,7 +128,7 @@ if of_today 0 2; then
     search large -m gpt:13B --cluster "node:4 gpu:8" --memory 4000M -b 1024
     scored large 8 4000 "40 layers on 32 devices"
 fi
-if of_today 1 4; then
+if of_today 1 8; then
     search large -m gpt:scale-layer --set layers=256 --devices 8 --memory 90G -b 1024
     scored large 8 92160 "256 layers on 8"
 fi

@@ -174,14 +174,19 @@ misses() { # misses RANKS PLAN ARGS...: profiles with ARGS, runs the plan; print
             sed -n 's/^# heuristics \([0-9]*\),.*/\1/p' "$dir/err" | sort -u
     )
 }
+which=0
 for plan in one:1 hidden:2 mlp:4 experts:2 products:2; do
+    of_today $((which++)) 3 || continue
     is "$(misses "${plan#*:}" "${plan%:*}" --plan "$WEFT_ROOT/tests/golden/${plan%:*}.plan.json")" 0 \
         "${plan%:*}: the profile of the plan knows them all"
 done
-is "$(misses 2 tensor -m tests/models/block.json --max-devices 2 --micro-batch 4)" 0 \
-    'tensor: that of the model, with GELU in shares of products'
-is "$(misses 2 products -m tests/models/products.json --max-devices 2 --micro-batch 4)" 0 \
-    'products: that of the model, for all plans on 2 devices, too'
+if of_today 0 2; then
+    is "$(misses 2 tensor -m tests/models/block.json --max-devices 2 --micro-batch 4)" 0 \
+        'tensor: that of the model, with GELU in shares of products'
+else
+    is "$(misses 2 products -m tests/models/products.json --max-devices 2 --micro-batch 4)" 0 \
+        'products: that of the model, for all plans on 2 devices, too'
+fi
 
 # Each rank sees one GPU, its own: what others take is no part of what is beside.
 (

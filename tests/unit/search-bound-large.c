@@ -101,7 +101,7 @@ int main(void) {
     int64_t first = from ? atol(from) : 1, n = count ? atol(count) : 7, tried = 0;
     int n_models = (int)(sizeof models / sizeof *models);
     for (int64_t i = 0; i < n; i++) {
-        if (!count && !is_of_today(i, 4))
+        if (!count && !is_of_today(i, 7))
             continue;
         tried++;
         int before = tally.above + tally.large;

@@ -264,8 +264,8 @@ static void trial_shape(struct trial *t) {
         t->args.first = trial_pick(t, 0, n->dispatch.total - n->dispatch.experts);
         break;
     case I_dropped: n->dropped.limit = trial_pick(t, 1, n->dropped.elems); break;
-    case I_embedding_dw: /* rows that are sorted in one go, and more */
-        if (rng_below(&t->rng, 8) == 0)
+    case I_embedding_dw: /* rows that are sorted in one go, and more, which no dtype changes */
+        if (rng_below(&t->rng, 8) == 0 && t->dtype == DTYPE_f32)
             n->embedding.rows = 8200, n->embedding.width = trial_pick(t, 1, 4);
         /* fall through */
     case I_embedding: t->args.first = trial_pick(t, 0, 2); break;
