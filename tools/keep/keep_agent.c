@@ -10,6 +10,7 @@
 #include "keep/beat.h"
 #include "keep/copy.h"
 #include "keep/courier.h"
+#include "keep/lines.h"
 #include "keep/measure.h"
 
 #include <dirent.h>
@@ -28,7 +29,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TICK_MS = 10, ORDER = 8192, LINK_BYTES = 16 << 20 };
+enum { TICK_MS = 10, LINK_BYTES = 16 << 20 };
 #define STATE_S 0.2 /* at least so often a line comes */
 
 struct job {
@@ -46,8 +47,7 @@ struct agent {
     double told_s;
     long long *told_us; /* [count] at_us of the beats that were told */
     ARR(struct job) jobs;
-    char order[ORDER];
-    size_t n_order;
+    struct lines orders;
 };
 
 /* One write a line: jobs write, too. */
@@ -408,22 +408,12 @@ static void obey(struct agent *a, const char *order) {
 
 /* false at the end of input. */
 static bool read_orders(struct agent *a) {
-    ssize_t n = read(STDIN_FILENO, a->order + a->n_order, ORDER - 1 - a->n_order);
+    ssize_t n = lines_read(&a->orders, STDIN_FILENO);
     if (n < 0 && errno == EINTR)
         return true;
-    if (n <= 0)
-        return false;
-    a->n_order += (size_t)n;
-    a->order[a->n_order] = '\0';
-    char *p = a->order, *end;
-    while ((end = strchr(p, '\n'))) {
-        *end = '\0';
-        obey(a, p);
-        p = end + 1;
-    }
-    a->n_order = strlen(p);
-    memmove(a->order, p, a->n_order + 1);
-    return true;
+    for (char *order; n > 0 && (order = lines_next(&a->orders));)
+        obey(a, order);
+    return n > 0;
 }
 
 int agent_run(void) {

@@ -3,6 +3,7 @@
 #include "common/opt.h"
 #include "common/progress.h"
 #include "keep.h"
+#include "keep/lines.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST = 256, HEARD = 65536 };
+enum { MOST = 256 };
 #define GREET_S  10.0 /* until one has greeted */
 #define SILENT_S 1.5  /* of one that has */
 #define AGAIN_S  3.0  /* until one that was lost has greeted again */
@@ -37,8 +38,7 @@ struct agent {
     char broken[300]; /* why it does not work */
     char answer[500]; /* of the last order that was done; "" = it failed */
     char failure[300];
-    char text[HEARD];
-    size_t n_text;
+    struct lines said;
 };
 
 /* ---- lines --------------------------------------------------------------------------------- */
@@ -180,7 +180,7 @@ static void let_go(struct keep *k, struct host *h) {
 
 static void hear(struct keep *k, struct host *h) {
     struct agent *a = h->agent;
-    ssize_t n = read(a->out, a->text + a->n_text, HEARD - 1 - a->n_text);
+    ssize_t n = lines_read(&a->said, a->out);
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return;
     if (n <= 0) {
@@ -188,18 +188,8 @@ static void hear(struct keep *k, struct host *h) {
         return;
     }
     a->heard_s = now_s();
-    a->n_text += (size_t)n;
-    a->text[a->n_text] = '\0';
-    char *p = a->text, *end;
-    while ((end = strchr(p, '\n'))) {
-        *end = '\0';
-        take_line(k, h, p);
-        p = end + 1;
-    }
-    a->n_text = strlen(p);
-    memmove(a->text, p, a->n_text + 1);
-    if (a->n_text == HEARD - 1)
-        a->n_text = 0; /* no line of an agent's is so long */
+    for (char *line; (line = lines_next(&a->said));)
+        take_line(k, h, line);
 }
 
 int agents_descriptors(const struct keep *k, int *fds, int n) {
