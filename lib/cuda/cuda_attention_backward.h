@@ -71,17 +71,19 @@ CUDA_DEVICE void queries_begin(const struct kernel_attention &t, const query_sid
  * warp's first key, and of the tile's first query. */
 template <int MT, template <typename, int, int> class TILE, typename T, int DIM, int BM>
 CUDA_DEVICE void key_slopes(const struct kernel_attention &t,
-                            const struct attention_near &near, int h, int k, int i,
+                            const struct attention_near &near, int b, int h, int k, int i,
                             int seen, const query_stage<TILE, T, DIM, BM> &stage,
                             float (&s)[MT][BM / 8][4], float (&ds)[MT][BM / 8][4]) {
     const float unit = t.scale * LOG2_E;
-    const bool edge = k + 16 * MT > keys_of(t, i, seen);
+    const bool edge = k + 16 * MT > keys_of(t, i, seen) || k < first_key(t, b, i + BM - 1);
 #pragma unroll
     for (int n = 0; n < BM / 8; n++)
 #pragma unroll
         for (int c = 0; c < 2; c++) {
             const int query = lane_column(n) + c;
             const float lse = stage.lse[query] * LOG2_E, delta = stage.delta[query];
+            const int end = edge ? keys_of(t, i + query, seen) : 0;
+            const int from = edge ? first_key(t, b, i + query) : 0;
 #pragma unroll
             for (int m = 0; m < MT; m++)
 #pragma unroll
@@ -90,7 +92,7 @@ CUDA_DEVICE void key_slopes(const struct kernel_attention &t,
                     float x = s[m][n][at] * unit - lse;
                     if (near.near)
                         x += near_at(near, h, key - ((int)t.first + i + query));
-                    const bool sees = !edge || key < keys_of(t, i + query, seen);
+                    const bool sees = !edge || (key < end && key >= from);
                     const float p = sees ? exp2_fast(x) : 0.0f;
                     s[m][n][at] = p;
                     ds[m][n][at] = p * (ds[m][n][at] - delta);
@@ -113,7 +115,7 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
     const int row = (int)(threadIdx.x / 32) * 16 * MT; /* the warp's first */
     const int seen = keys_seen(t, b), from = first_query(t, k0) / BM;
     const struct head_range heads = heads_of(t, kv_head);
-    const int end = k0 < seen ? blocks_of(t.q_len, BM) : 0;
+    const int end = k0 < seen ? blocks_of(end_query(t, b, k0 + BN - 1), BM) : 0;
     const int64_t at = key_at(t, b, kv_head);
 
     float dk_sum[MT][WIDE / 8][4], dv_sum[MT][WIDE / 8][4];
@@ -144,7 +146,7 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
         product(dim, shared->k, row, stage.q, s);
         product(dim, shared->v, row, stage.dout, ds);
         product_wait(shared->k, s, ds);
-        key_slopes<MT>(t, near, h, k0 + row, tile * BM, seen, stage, s, ds);
+        key_slopes<MT>(t, near, b, h, k0 + row, tile * BM, seen, stage, s, ds);
         add_product(dim, s, stage.dout, column, dv_sum);
         add_product(dim, ds, stage.q, column, dk_sum);
         product_wait(shared->k, dv_sum, dk_sum);
@@ -172,17 +174,18 @@ struct query_shared {
  * the tile's first key. */
 template <int MT, int BN, typename ROWS>
 CUDA_DEVICE void query_slopes(const struct kernel_attention &t,
-                              const struct attention_near &near, int h, int i, int k,
+                              const struct attention_near &near, int b, int h, int i, int k,
                               int seen, const ROWS &lse, const ROWS &delta,
                               const float (&s)[MT][BN / 8][4], float (&ds)[MT][BN / 8][4]) {
     const float unit = t.scale * LOG2_E;
-    const bool edge = k + BN > keys_of(t, i, seen);
+    const bool edge = k + BN > keys_of(t, i, seen) || k < first_key(t, b, i + 16 * MT - 1);
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int query = i + lane_row(m, half);
             const int end = edge ? keys_of(t, query, seen) - k : BN;
+            const int from = edge ? first_key(t, b, query) - k : 0;
 #pragma unroll
             for (int n = 0; n < BN / 8; n++)
 #pragma unroll
@@ -191,7 +194,7 @@ CUDA_DEVICE void query_slopes(const struct kernel_attention &t,
                     float x = s[m][n][at] * unit - lse[m][half];
                     if (near.near)
                         x += near_at(near, h, k + key - ((int)t.first + query));
-                    const float p = key < end ? exp2_fast(x) : 0.0f;
+                    const float p = key < end && key >= from ? exp2_fast(x) : 0.0f;
                     ds[m][n][at] = p * (ds[m][n][at] - delta[m][half]);
                 }
         }
@@ -244,9 +247,10 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
                         dim);
     tile_begin<THREADS>(shared->dout, side.dout + result_at(t, x.b, x.h), t.o_seq, x.q0,
                         queries, dim);
-    keys_begin<THREADS>(t, k, v, 0, x.seen, shared->stage[0]);
-    for (int k0 = 0; k0 < x.seen; k0 += BN) {
-        const int now = k0 / BN % 2;
+    const int begin = first_key(t, x.b, x.q0) / BN * BN;
+    keys_begin<THREADS>(t, k, v, begin, x.seen, shared->stage[0]);
+    for (int k0 = begin; k0 < x.seen; k0 += BN) {
+        const int now = (k0 - begin) / BN % 2;
         tiles_wait(shared->q);
         __syncthreads(); /* this stage is there, and all are done with the other */
         keys_begin<THREADS>(t, k, v, k0 + BN, x.seen, shared->stage[1 - now]);
@@ -257,7 +261,7 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
         product(dim, shared->q, row, shared->stage[now].k, s);
         product(dim, shared->dout, row, shared->stage[now].v, ds);
         product_wait(shared->q, s, ds);
-        query_slopes<MT, BN>(t, near, x.h, first, k0, x.all, lse, delta, s, ds);
+        query_slopes<MT, BN>(t, near, x.b, x.h, first, k0, x.all, lse, delta, s, ds);
         add_product(dim, ds, shared->stage[now].k, 0, dq_sum);
         product_wait(shared->q, dq_sum);
         if (near.near) {

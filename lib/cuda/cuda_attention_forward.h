@@ -49,12 +49,14 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
     o += result_at(t, x.b, x.h) + first * t.o_seq;
     lse += row_at(t, x.b, x.h) + first;
 
+    const int begin = first_key(t, x.b, x.q0) / BN * BN;
+    const int from = first_key(t, x.b, first + 16 * MT - 1);
     struct rows_done<MT, DIM> w;
     rows_begin<MT, DIM>(t, x.rows - row, o, lse, w);
     tile_begin<THREADS>(shared->q, q, t.q_seq, x.q0, (int)t.q_len, dim);
-    keys_begin<THREADS>(t, k, v, 0, x.seen, shared->stage[0]);
-    for (int k0 = 0; k0 < x.seen; k0 += BN) {
-        const int now = k0 / BN % 2;
+    keys_begin<THREADS>(t, k, v, begin, x.seen, shared->stage[0]);
+    for (int k0 = begin; k0 < x.seen; k0 += BN) {
+        const int now = (k0 - begin) / BN % 2;
         tiles_wait(shared->q);
         __syncthreads(); /* this tile is there, and all are done with the one before
                         it */
@@ -63,7 +65,7 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
         clear(s);
         product(dim, shared->q, row, shared->stage[now].k, s);
         product_wait(shared->q, s);
-        weigh(t, near, x.h, first, k0, x.all, s, w, fade);
+        weigh(t, near, x.b, x.h, first, from, k0, x.all, s, w, fade);
         rescale(fade, w);
         add_product(dim, s, shared->stage[now].v, 0, w.o);
         product_wait(shared->q, w.o);
