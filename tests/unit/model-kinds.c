@@ -439,7 +439,9 @@ static void test_slots(void) {
         "'kind': 'add', 'in': ['x', 'x', 'x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden']",
         "in: add takes 2, got 3");
     refuses("'kind': 'attention', 'in': ['x', 'x'], 'out': 'y', 'dims': ['batch']",
-            "in: attention takes 3, got 2");
+            "in[1]:...whole numbers...\"x\"...numbers");
+    refuses("'kind': 'attention', 'in': ['x', 'x', 'x', 'x', 'x'], 'out': 'y', 'dims': []",
+            "in: attention takes 4, got 5");
     refuses("'kind': 'attention', 'in': ['x', 'x', 'x', 'x'], 'out': 'y', 'dims': []",
             "in[3]:...whole numbers...\"x\"...numbers");
     refuses(
