@@ -104,7 +104,7 @@ int read_check_ends(const struct model *m, struct err *err) {
         const struct model_tensor *t = &m->tensors[i];
         if (t->producer < 0 && t->end >= classes)
             return err_input(err,
-                             "inputs.%s: end: token %d is none of the vocabulary's %lld",
+                             "inputs.%s.end: token %d is none of the vocabulary's %lld",
                              t->name, (int)t->end, (long long)classes);
     }
     return 0;

@@ -98,7 +98,7 @@ static void test_refusals(void) {
     refuses(STARTS(""), good, "inputs.starts.end: missing");
     refuses(STARTS(", 'end': -2"), good, "inputs.starts.end:...-1 for none...-2");
     refuses(STARTS(", 'end': 0.5"), good, "inputs.starts.end:...fraction");
-    refuses(STARTS(", 'end': 8"), good, "inputs.starts: end: token 8...vocabulary...8");
+    refuses(STARTS(", 'end': 8"), good, "inputs.starts.end: token 8...vocabulary...8");
     refuses(STARTS(", 'end': -1"), good, "ops[2] (attn): in[1]: no tensor \"starts\"");
     refuses("'starts': {'dims': ['batch', 'seq'], 'source': 'token', 'end': 1}", good,
             "inputs.starts.end:...documents");
