@@ -296,14 +296,14 @@ static void check_attention(struct sizes s) {
 /* Blocks that are full and not, several of queries and keys, heads that share keys, queries that
  * are a part of the sequence; heads too wide or too many keys for the products of pairs. */
 static void test_attention(void) {
-    check_attention((struct sizes){2, 2, 1, 77, 77, 40, 0, true, false});
-    check_attention((struct sizes){2, 2, 1, 300, 300, 64, 0, true, false});
-    check_attention((struct sizes){2, 1, 3, 130, 70, 72, 0, false, false});
-    check_attention((struct sizes){1, 2, 2, 65, 321, 20, 256, true, false});
-    check_attention((struct sizes){4, 2, 1, 33, 290, 64, 0, false, true});
-    check_attention((struct sizes){1, 1, 1, 1, 1, 8, 0, true, false});
-    check_attention((struct sizes){1, 2, 1, 40, 400, 600, 0, false, false});
-    check_attention((struct sizes){1, 2, 1, 96, 5000, 64, 0, false, false});
+    check_attention((struct sizes){2, 2, 1, 77, 77, 40, 0, true, false, 0});
+    check_attention((struct sizes){2, 2, 1, 300, 300, 64, 0, true, false, 0});
+    check_attention((struct sizes){2, 1, 3, 130, 70, 72, 0, false, false, 0});
+    check_attention((struct sizes){1, 2, 2, 65, 321, 20, 256, true, false, 0});
+    check_attention((struct sizes){4, 2, 1, 33, 290, 64, 0, false, true, 0});
+    check_attention((struct sizes){1, 1, 1, 1, 1, 8, 0, true, false, 0});
+    check_attention((struct sizes){1, 2, 1, 40, 400, 600, 0, false, false, 0});
+    check_attention((struct sizes){1, 2, 1, 96, 5000, 64, 0, false, false, 0});
     check_attention((struct sizes){2, 2, 1, 300, 300, 64, 0, true, false, 70});
     check_attention((struct sizes){2, 1, 2, 65, 321, 24, 256, true, false, 30});
 }
@@ -311,11 +311,11 @@ static void test_attention(void) {
 /* Relative positions, which need not be small: causal and full, parts of a sequence, samples of
  * which only the first keys are seen. */
 static void test_positions(void) {
-    check_positions((struct sizes){2, 2, 1, 300, 300, 64, 0, true, false}, 32, 128, 0);
-    check_positions((struct sizes){3, 1, 2, 77, 77, 40, 0, false, false}, 8, 20, 0);
-    check_positions((struct sizes){1, 2, 2, 65, 321, 20, 256, true, false}, 16, 1024, 0);
-    check_positions((struct sizes){4, 2, 1, 33, 290, 64, 0, false, true}, 32, 128, 0);
-    check_positions((struct sizes){1, 2, 1, 70, 90, 16, 0, false, false}, 32, 40, 120);
+    check_positions((struct sizes){2, 2, 1, 300, 300, 64, 0, true, false, 0}, 32, 128, 0);
+    check_positions((struct sizes){3, 1, 2, 77, 77, 40, 0, false, false, 0}, 8, 20, 0);
+    check_positions((struct sizes){1, 2, 2, 65, 321, 20, 256, true, false, 0}, 16, 1024, 0);
+    check_positions((struct sizes){4, 2, 1, 33, 290, 64, 0, false, true, 0}, 32, 128, 0);
+    check_positions((struct sizes){1, 2, 1, 70, 90, 16, 0, false, false, 0}, 32, 40, 120);
 }
 
 int main(void) {
