@@ -33,7 +33,7 @@ CUDA_DEVICE void ahead_begin(const struct kernel_attention &t, const T *k, const
     copy_commit();
 }
 
-template <typename T, int DIM, int BM, int BN, int BLOCKS>
+template <typename T, int DIM, int BM, int BN, int BLOCKS, bool FROM>
 CUDA_KERNEL void __launch_bounds__(2 * BM, BLOCKS)
     attend_ahead(struct kernel_attention t, struct attention_near near, const T *q,
                  const T *k, const T *v, T *o, float *lse) {
@@ -50,8 +50,8 @@ CUDA_KERNEL void __launch_bounds__(2 * BM, BLOCKS)
     o += result_at(t, x.b, x.h) + first * t.o_seq;
     lse += row_at(t, x.b, x.h) + first;
 
-    const int begin = first_key(t, x.b, x.q0) / BN * BN;
-    const int from = first_key(t, x.b, first + 15);
+    const int begin = FROM ? first_key(t, x.b, x.q0) / BN * BN : 0;
+    const int from = FROM ? first_key(t, x.b, first + 15) : 0;
     struct rows_done<1, DIM> w;
     float s[1][BN / 8][4], fade[1][2];
     uint32_t p[1][BN / 16][4];
@@ -66,7 +66,7 @@ CUDA_KERNEL void __launch_bounds__(2 * BM, BLOCKS)
         product_begin(shared->q, s);
         product(dim, shared->q, row, shared->stage[0].k, s);
         product_wait(shared->q, s);
-        weigh(t, near, x.b, x.h, first, from, begin, x.all, s, w, fade);
+        weigh<FROM>(t, near, x.b, x.h, first, from, begin, x.all, s, w, fade);
         rescale(fade, w);
         pack<T>(s, p);
     }
@@ -83,7 +83,7 @@ CUDA_KERNEL void __launch_bounds__(2 * BM, BLOCKS)
         add_product(p, stage.v, w.o);
         wgmma_wait<1>();
         hold(s);
-        weigh(t, near, x.b, x.h, first, from, k0, x.all, s, w, fade);
+        weigh<FROM>(t, near, x.b, x.h, first, from, k0, x.all, s, w, fade);
         product_wait(shared->q, w.o);
         rescale(fade, w);
         pack<T>(s, p);
@@ -97,18 +97,24 @@ CUDA_KERNEL void __launch_bounds__(2 * BM, BLOCKS)
     rows_end<1, DIM>(t, x.rows - row, w, o, lse);
 }
 
-template <typename T, int DIM, int BM, int BN, int BLOCKS>
-static bool launch_ahead(const struct cuda_call *c, const struct attention_job *job) {
+template <typename T, int DIM, int BM, int BN, int BLOCKS, bool FROM>
+static bool launch_ahead_of(const struct cuda_call *c, const struct attention_job *job) {
     const struct kernel_attention *t = &job->t;
     const size_t bytes = room_bytes<ahead_shared<T, DIM, BM, BN>>();
     if ((int64_t)bytes > c->dev->shared_bytes)
         return false;
-    CUDA_SHARED((attend_ahead<T, DIM, BM, BN, BLOCKS>), bytes);
-    CUDA_LAUNCH((attend_ahead<T, DIM, BM, BN, BLOCKS>),
+    CUDA_SHARED((attend_ahead<T, DIM, BM, BN, BLOCKS, FROM>), bytes);
+    CUDA_LAUNCH((attend_ahead<T, DIM, BM, BN, BLOCKS, FROM>),
                 dim3(blocks_of(t->q_len, BM), (int)t->heads, (int)t->batch), 2 * BM, bytes,
                 c->stream, *t, job->near, (const T *)job->q, (const T *)job->k,
                 (const T *)job->v, (T *)job->o, job->lse);
     return true;
+}
+
+template <typename T, int DIM, int BM, int BN, int BLOCKS>
+static bool launch_ahead(const struct cuda_call *c, const struct attention_job *job) {
+    return sees_from(job->t) ? launch_ahead_of<T, DIM, BM, BN, BLOCKS, true>(c, job)
+                             : launch_ahead_of<T, DIM, BM, BN, BLOCKS, false>(c, job);
 }
 
 #endif

@@ -43,6 +43,11 @@ CUDA_DEVICE int first_key(const struct kernel_attention &t, int b, int i) {
     return most(from, (int)(t.starts[at] - t.first_key));
 }
 
+/* Are there keys in front of a query that it does not see? */
+static inline bool sees_from(const struct kernel_attention &t) {
+    return t.window || t.starts;
+}
+
 /* The end of the queries of sample b that see one of the keys up to k. Documents start in order, so those
  * that do are found by halves. */
 CUDA_DEVICE int end_query(const struct kernel_attention &t, int b, int k) {

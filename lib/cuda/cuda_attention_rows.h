@@ -56,7 +56,7 @@ CUDA_DEVICE void add_near(const struct attention_near &p, int h, float unit, int
 }
 
 /* Keys that a query of sample b does not see have no score. first: the warp's first query. */
-template <int MT, int BN>
+template <bool FROM, int MT, int BN>
 CUDA_DEVICE void mask(const struct kernel_attention &t, int b, int seen, int first, int k0,
                       float (&s)[MT][BN][4]) {
 #pragma unroll
@@ -64,13 +64,13 @@ CUDA_DEVICE void mask(const struct kernel_attention &t, int b, int seen, int fir
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int query = first + lane_row(m, half);
-            const int end = keys_of(t, query, seen) - k0,
-                      from = first_key(t, b, query) - k0;
+            const int end = keys_of(t, query, seen) - k0;
+            const int from = FROM ? first_key(t, b, query) - k0 : 0;
 #pragma unroll
             for (int n = 0; n < BN; n++)
 #pragma unroll
                 for (int i = 0; i < 2; i++)
-                    if (lane_column(n) + i >= end || lane_column(n) + i < from)
+                    if (lane_column(n) + i >= end || (FROM && lane_column(n) + i < from))
                         s[m][n][2 * half + i] = -INFINITY;
         }
 }
@@ -128,8 +128,8 @@ CUDA_DEVICE void rescale(const float (&fade)[MT][2], struct rows_done<MT, DIM> &
 }
 
 /* A tile's scores become probabilities: k0 is its first key, `first` the warp's first query, `from` the first
- * key that its last one sees. */
-template <int MT, int DIM, int BN>
+ * key that its last one sees. FROM: there are keys in front that a query does not see. */
+template <bool FROM, int MT, int DIM, int BN>
 CUDA_DEVICE void weigh(const struct kernel_attention &t, const struct attention_near &near,
                        int b, int h, int first, int from, int k0, int seen,
                        float (&s)[MT][BN][4], struct rows_done<MT, DIM> &w,
@@ -137,8 +137,8 @@ CUDA_DEVICE void weigh(const struct kernel_attention &t, const struct attention_
     const float unit = t.scale * LOG2_E;
     if (near.near)
         add_near(near, h, unit, (int)t.first + first, k0, s);
-    if (k0 + 8 * BN > keys_of(t, first, seen) || k0 < from)
-        mask(t, b, seen, first, k0, s);
+    if (k0 + 8 * BN > keys_of(t, first, seen) || (FROM && k0 < from))
+        mask<FROM>(t, b, seen, first, k0, s);
     softmax(near.near ? 1.0f : unit, s, w, fade);
 }
 

@@ -453,8 +453,12 @@ static const struct form forms[] = {
     {1, 2, 1, 2, 140, 140, 20, .causal = true, .parts = 1, .document = 40, .cap = 0.5f},
 };
 
+static const char *only; /* the form that was asked for, or NULL */
+
 /* Watched or under sanitizers, which is slow, fewer; f16 goes through the templates of bf16. */
 static bool tried(size_t form, enum dtype dtype) {
+    if (only)
+        return atoi(only) == (int)form;
     const bool slow = emu_watched() || SANITIZED;
     return is_of_today((int64_t)form, slow ? 10 : 4) &&
            (!slow || dtype != DTYPE_f16 || getenv("WEFT_LONG"));
@@ -469,6 +473,7 @@ static bool on_tensor_cores(const struct form *x) {
 int main(int argc, char **argv) {
     static const enum dtype types[] = {DTYPE_bf16, DTYPE_f32, DTYPE_f16};
     struct err err = {0};
+    only = argc > 1 ? argv[1] : NULL;
     if (!cuda_attention) {
         printf("1..0 # SKIP the kernels are not there: no compiler of C++\n");
         return 0;
@@ -478,7 +483,7 @@ int main(int argc, char **argv) {
     which = "mma";
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         for (size_t k = 0; k < sizeof types / sizeof *types; k++)
-            if (argc < 2 ? tried(i, types[k]) : atoi(argv[1]) == (int)i)
+            if (tried(i, types[k]))
                 check(forms + i, types[k]);
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         if (on_tensor_cores(&forms[i]) && forms[i].dim <= 128 && forms[i].dim % 8 == 0 &&
