@@ -166,7 +166,8 @@ static inline int64_t kernel_attention_keys(const struct kernel_attention *t, in
 }
 /* May some queries see none of the keys? */
 static inline bool kernel_attention_blind(const struct kernel_attention *t) {
-    if ((t->lengths && (t->first_key > 0 || t->window || t->starts)) || (t->causal && t->first < 0))
+    if ((t->lengths && (t->first_key > 0 || t->window || t->starts)) ||
+        (t->causal && t->first < 0))
         return true;
     for (int64_t b = 0; b < (t->starts ? t->batch : 1); b++)
         if (kernel_attention_from(t, b, t->first + t->q_len - 1) >= t->kv_len)

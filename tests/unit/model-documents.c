@@ -120,9 +120,9 @@ static void test_refusals(void) {
 static void test_rows(void) {
     struct err err = {0};
     struct model *m = model_load("opt:nano", "documents=1,positions=8,seq=9", &err);
-    ok(!m &&
-           message_says(err.msg,
-                        "...opt.json: ops[1] (wpe): weight: \"places\"...10 rows...number 10"),
+    ok(!m && message_says(
+                 err.msg,
+                 "...opt.json: ops[1] (wpe): weight: \"places\"...10 rows...number 10"),
        "opt: %s", err.msg);
     model_destroy(m);
 }
