@@ -29,8 +29,8 @@ import torch
 import torch.nn.functional as F
 import transformers
 
-from pytorch_models import (PAD, ROUTER_METRICS, decays, experts, gpt, is_statistic, llama,
-                            load_checkpoint, mlp, moe, one_loss, t5, target_loss, transformer, wide_resnet)
+from pytorch_models import (PAD, ROUTER_METRICS, decays, experts, gpt, is_statistic, llama, load_checkpoint, mlp,
+                            moe, one_loss, positions, sees, t5, target_loss, transformer, wide_resnet)
 
 LIMITS = {"loss": 1e-5, "grad_norm": 1e-4, "weights": 1e-4}
 
@@ -83,6 +83,15 @@ def call(model, params, *args, **kwargs):
     return out.logits
 
 
+def inside(case, tokens, dtype):
+    """As transformers' classes take documents: what is added to scores, and positions."""
+    if "documents" not in case:
+        return {}
+    mask = sees(case, tokens)["attn_mask"]
+    return {"attention_mask": torch.zeros(mask.shape, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min),
+            "position_ids": positions(case, tokens)}
+
+
 def gpt2_class(w, case, tokens):
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
         vocab_size=case["vocab"], n_positions=case["seq"], n_embd=case["hidden"],
@@ -105,7 +114,7 @@ def gpt2_class(w, case, tokens):
                   for t, o in (("attn.c_proj", "proj"), ("mlp.c_fc", "fc1"), ("mlp.c_proj", "fc2")))):
             p[f"transformer.h.{i}.{theirs}.weight"] = weight
             p[f"transformer.h.{i}.{theirs}.bias"] = bias
-    return call(model, p, tokens)
+    return call(model, p, tokens, **inside(case, tokens, w["wte.weight"].dtype))
 
 
 def llama_class(w, case, tokens):
@@ -125,7 +134,7 @@ def llama_class(w, case, tokens):
                            ("mlp.gate_proj", "gate", 1), ("mlp.up_proj", "up", 1),
                            ("mlp.down_proj", "down", 1)):
             p[f"{theirs}{t}.weight"] = turned(w[f"{ours}{o}.weight"])(n_in)
-    return call(model, p, tokens)
+    return call(model, p, tokens, **inside(case, tokens, w["wte.weight"].dtype))
 
 
 def t5_class(w, case, texts):
@@ -262,6 +271,8 @@ PAIRS = dict(model=os.path.join(HERE, "tests/models/pairs.json"), forward=pairs,
              hidden=24, heads=6, vocab=48, skip=5)
 LLAMA = dict(GPT, model="llama:nano", forward=llama, hidden=96, heads=6, kv_heads=2, ffn=256,
              tied=0)
+# Tokens grow by two on average and begin anew at the end of the vocabulary: 42 tokens from one 3 to the next.
+DOCUMENTS = dict(documents=3, vocab=40, seq=96)
 T5 = dict(model="t5:nano", forward=t5, data=pair_data, loss=target_loss, optimizer="adamw",
           lr=1e-4, batch=8, layers=2, hidden=64, heads=4, kv=24, ffn=160, buckets=32, seq=200,
           target_seq=40, vocab=300)
@@ -282,6 +293,13 @@ CASES = {
     "moe-muon": dict(MOE, slack=90, optimizer="muon"),
     "gpt-class": dict(GPT, forward=gpt2_class),
     "gpt-qkv-class": dict(GPT, model="gpt-qkv:nano", forward=gpt2_class),
+    "gpt-documents": dict(GPT, **DOCUMENTS),
+    "gpt-documents-class": dict(GPT, **DOCUMENTS, forward=gpt2_class),
+    "moe-documents": dict(MOE, **DOCUMENTS, slack=90),
+    "transformer-documents": dict(GPT, **DOCUMENTS, model="transformer:nano", forward=transformer, hidden=64, heads=4,
+                                  kv=24, ffn=160, tied=None),
+    "llama-documents": dict(LLAMA, **DOCUMENTS),
+    "llama-documents-class": dict(LLAMA, **DOCUMENTS, forward=llama_class, optimizer="sgd", lr=0.05),
     "llama": LLAMA,
     "llama-class": dict(LLAMA, forward=llama_class),
     "llama-tied-class": dict(LLAMA, forward=llama_class, tied=1, kv_heads=6, seq=150, optimizer="sgd", lr=0.05),
@@ -300,7 +318,7 @@ CASES = {
 }
 SIZES = ("target_seq", "pad", "skip", "layers", "hidden", "heads", "kv_heads", "kv", "ffn", "buckets",
          "seq", "vocab", "tied", "pixels", "inner", "classes", "experts", "top", "slack", "image", "base",
-         "group", "blocks1", "blocks2", "blocks3", "blocks4")
+         "group", "blocks1", "blocks2", "blocks3", "blocks4", "documents")
 
 
 def run_weft(args, folder, case, data, steps, lr, save):

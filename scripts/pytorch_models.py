@@ -72,6 +72,34 @@ def heads_of(x, kv):
     return x.unflatten(-1, (-1, kv)).transpose(1, 2)
 
 
+def document_starts(case, tokens):
+    """Where the document begins that each token is in: behind the last token in front of it that ends one."""
+    at = torch.arange(tokens.shape[1], device=tokens.device)
+    behind = torch.where(tokens == case["documents"], at + 1, 0).cummax(1).values
+    return F.pad(behind[:, :-1], (1, 0))
+
+
+def sees(case, tokens):
+    """How attention is masked: causal, and inside documents alone where a token ends them."""
+    if "documents" not in case:
+        return {"is_causal": True}
+    at = torch.arange(tokens.shape[1], device=tokens.device)
+    key, query = at[None, None, :], at[None, :, None]
+    inside = (key <= query) & (key >= document_starts(case, tokens)[:, :, None])
+    return {"attn_mask": inside[:, None]}
+
+
+def positions(case, tokens):
+    """Of tokens in their documents."""
+    return torch.arange(tokens.shape[1], device=tokens.device) - document_starts(case, tokens)
+
+
+def learned_positions(w, case, tokens):
+    """What is added to the embedding of tokens."""
+    table = w["wpe.weight"]
+    return table[positions(case, tokens)] if "documents" in case else table
+
+
 def attend(q, k, v, **how):
     """Of [batch, heads, seq, kv]: [batch, seq, heads * kv]."""
     return F.scaled_dot_product_attention(q, k, v, **how).transpose(1, 2).flatten(2)
@@ -87,12 +115,12 @@ def rms_norm(w, name, x, eps):
 
 # ---- decoders ----------------------------------------------------------------------------------
 
-def gpt_attention(w, case, x, p):
+def gpt_attention(w, case, x, p, how):
     """The first half of a layer, with its residual."""
     kv = case["hidden"] // case["heads"]
     qkv = linear(w, p + "qkv", layer_norm(w, p + "ln1", x), 3)
     q, k, v = (heads_of(t, kv) for t in qkv.chunk(3, -1))
-    return x + linear(w, p + "proj", attend(q, k, v, is_causal=True))
+    return x + linear(w, p + "proj", attend(q, k, v, **how))
 
 
 def gpt_feed_forward(w, case, x, p):
@@ -107,10 +135,11 @@ def gpt_head(w, case, x):
 
 def gpt(w, case, tokens):
     """share/models/gpt.json: pre-norm, learned positions, tanh GELU, biases."""
-    x = F.embedding(tokens, w["wte.weight"]) + w["wpe.weight"]
+    x = F.embedding(tokens, w["wte.weight"]) + learned_positions(w, case, tokens)
+    how = sees(case, tokens)
     for i in range(case["layers"]):
         p = f"layer.{i}."
-        x = gpt_feed_forward(w, case, gpt_attention(w, case, x, p), p)
+        x = gpt_feed_forward(w, case, gpt_attention(w, case, x, p, how), p)
     return gpt_head(w, case, x)
 
 
@@ -133,11 +162,12 @@ def llama(w, case, tokens):
     """share/models/llama.json: RMS norm, rotary positions, SwiGLU, heads of keys that queries share."""
     kv = case["hidden"] // case["heads"]
     x = F.embedding(tokens, w["wte.weight"])
+    how = sees(case, tokens)
     for i in range(case["layers"]):
         p = f"layer.{i}."
         h = rms_norm(w, p + "norm1", x, 1e-5)
         q, k, v = (heads_of(linear(w, p + n, h, 2), kv) for n in "qkv")
-        a = attend(turn(q), turn(k), v, is_causal=True,
+        a = attend(turn(q), turn(k), v, **how,
                    enable_gqa=case["kv_heads"] != case["heads"])
         x = x + linear(w, p + "proj", a)
         h = rms_norm(w, p + "norm2", x, 1e-5)
@@ -148,12 +178,13 @@ def llama(w, case, tokens):
 
 def transformer(w, case, tokens):
     """share/models/transformer.json: RMS norm, learned positions, no biases, scores not scaled."""
-    x = F.embedding(tokens, w["wte.weight"]) + w["wpe.weight"]
+    x = F.embedding(tokens, w["wte.weight"]) + learned_positions(w, case, tokens)
+    how = sees(case, tokens)
     for i in range(case["layers"]):
         p = f"layer.{i}."
         h = rms_norm(w, p + "norm1", x, 1e-6)
         q, k, v = (heads_of(linear(w, p + n, h, 2), case["kv"]) for n in "qkv")
-        x = x + linear(w, p + "proj", attend(q, k, v, is_causal=True, scale=1.0))
+        x = x + linear(w, p + "proj", attend(q, k, v, **how, scale=1.0))
         x = x + linear(w, p + "fc2", F.relu(linear(w, p + "fc1", rms_norm(w, p + "norm2", x, 1e-6))))
     return F.linear(rms_norm(w, "norm", x, 1e-6), w["head.weight"])
 
@@ -189,14 +220,15 @@ def experts(w, case, x, p):
 
 def moe(w, case, tokens):
     """share/models/moe.json: gpt with experts in every other feed-forward part, from the first on."""
-    x = F.embedding(tokens, w["wte.weight"]) + w["wpe.weight"]
+    x = F.embedding(tokens, w["wte.weight"]) + learned_positions(w, case, tokens)
+    how = sees(case, tokens)
     metrics = []
     for i in range(case["layers"] // 2):
         p = f"pair.{i}.sparse.0."
-        x = gpt_attention(w, case, x, p)
+        x = gpt_attention(w, case, x, p, how)
         y, found = case.get("routing", experts)(w, case, layer_norm(w, p + "ln2", x), p)
         p = f"pair.{i}.dense.0."
-        x = gpt_feed_forward(w, case, gpt_attention(w, case, x + y, p), p)
+        x = gpt_feed_forward(w, case, gpt_attention(w, case, x + y, p, how), p)
         metrics.append(found)
     means = {k: torch.stack([m[k] for m in metrics]).mean() for k in ROUTER_METRICS}
     side = sum(0.01 * m["balance"] + 0.001 * m["router_z"] for m in metrics)

@@ -1,7 +1,7 @@
 /* The four instructions of attention (cuda_attention.h).
  *
  * Tensor cores take heads of bf16 and f16 of up to 256 columns whose rows are aligned to 16 bytes, and heads
- * of floats of up to 128 columns where TF32 is allowed; the plain kernels take all else, windows and caps of scores too. On compute
+ * of floats of up to 128 columns where TF32 is allowed; the plain kernels take all else, caps of scores too. On compute
  * capability 9.0 wgmma computes those of 16 bits and up to 128 columns: on an H100 1.5 to 2 times as fast
  * forward, and 1.7 to 2.3 times backward, as mma.sync.
  * Where a device has others that do attention (cuda_attention_library.h) these are asked first.
@@ -36,8 +36,8 @@ static bool is_asked(const struct cuda_call *c, const char *name) {
 }
 
 static bool on_tensor_cores(const struct cuda_call *c, const struct attention_job *job) {
-    return c->dev->arch >= 80 && !job->t.window && job->t.cap == 0 &&
-           cuda_attention_in_chunks(job) && !is_asked(c, "plain");
+    return c->dev->arch >= 80 && job->t.cap == 0 && cuda_attention_in_chunks(job) &&
+           !is_asked(c, "plain");
 }
 
 static bool for_mma(const struct cuda_call *c, const struct attention_job *job) {
@@ -120,7 +120,7 @@ static void *beside(const struct cuda_call *c, void *p, int64_t elements) {
 
 CUDA_FUNCTION(attention) {
     struct attention_job job = {
-        .t = attention_of(n, in->lengths, in->positions, c->args),
+        .t = attention_of(n, in->lengths, in->starts, in->positions, c->args),
         .q = in->q,
         .k = n->packed ? beside(c, in->q, n->heads * n->dim) : in->k,
         .v = n->packed ? beside(c, in->q, 2 * n->heads * n->dim) : in->v,
@@ -132,7 +132,7 @@ CUDA_FUNCTION(attention) {
 CUDA_FUNCTION(attention_bwd) {
     const union instr_n same = {.attention_bwd = *n}; /* the same numbers */
     struct attention_job job = {
-        .t = attention_of(&same.attention, in->lengths, in->positions, c->args),
+        .t = attention_of(&same.attention, in->lengths, in->starts, in->positions, c->args),
         .q = in->q,
         .k = n->packed ? beside(c, in->q, n->heads * n->dim) : in->k,
         .v = n->packed ? beside(c, in->q, 2 * n->heads * n->dim) : in->v,
@@ -148,7 +148,7 @@ CUDA_FUNCTION(attention_bwd) {
 
 CUDA_FUNCTION(attention_more) {
     struct attention_job job = {
-        .t = attention_more_of(n, in->lengths, in->positions, c->args),
+        .t = attention_more_of(n, in->lengths, in->starts, in->positions, c->args),
         .q = in->q,
         .k = in->k,
         .v = in->v,
@@ -159,17 +159,17 @@ CUDA_FUNCTION(attention_more) {
 
 CUDA_FUNCTION(attention_more_bwd) {
     const union instr_n same = {.attention_more_bwd = *n}; /* the same numbers */
-    struct attention_job job = {
-        .t = attention_more_of(&same.attention_more, in->lengths, in->positions, c->args),
-        .q = in->q,
-        .k = in->k,
-        .v = in->v,
-        .o = in->o,
-        .lse = in->lse,
-        .dout = in->dy,
-        .dq = out->dq,
-        .dk = out->dk,
-        .dv = out->dv,
-        .dpositions = out->dpositions};
+    struct attention_job job = {.t = attention_more_of(&same.attention_more, in->lengths,
+                                                       in->starts, in->positions, c->args),
+                                .q = in->q,
+                                .k = in->k,
+                                .v = in->v,
+                                .o = in->o,
+                                .lse = in->lse,
+                                .dout = in->dy,
+                                .dq = out->dq,
+                                .dk = out->dk,
+                                .dv = out->dv,
+                                .dpositions = out->dpositions};
     return do_attention(c, &job, true);
 }

@@ -22,18 +22,18 @@ template <typename T, int DIM, int BM, int BN> struct ahead_shared {
     } stage[2];
 };
 
-/* The tile of keys from k0 on and that of values before it, where these are. */
+/* The tile of keys from k0 on and that of values before it, where these are; `begin`: the first of all. */
 template <int THREADS, int BN, typename T, typename STAGE>
 CUDA_DEVICE void ahead_begin(const struct kernel_attention &t, const T *k, const T *v,
-                             int k0, int seen, STAGE &stage) {
+                             int begin, int k0, int seen, STAGE &stage) {
     if (k0 < seen)
         tile_begin<THREADS>(stage.k, k, t.kv_seq, k0, seen, (int)t.dim);
-    if (k0 >= BN)
+    if (k0 >= begin + BN)
         tile_begin<THREADS>(stage.v, v, t.kv_seq, k0 - BN, seen, (int)t.dim);
     copy_commit();
 }
 
-template <typename T, int DIM, int BM, int BN, int BLOCKS>
+template <typename T, int DIM, int BM, int BN, int BLOCKS, bool FROM>
 CUDA_KERNEL void __launch_bounds__(2 * BM, BLOCKS)
     attend_ahead(struct kernel_attention t, struct attention_near near, const T *q,
                  const T *k, const T *v, T *o, float *lse) {
@@ -50,62 +50,71 @@ CUDA_KERNEL void __launch_bounds__(2 * BM, BLOCKS)
     o += result_at(t, x.b, x.h) + first * t.o_seq;
     lse += row_at(t, x.b, x.h) + first;
 
+    const int begin = FROM ? first_key(t, x.b, x.q0) / BN * BN : 0;
+    const int from = FROM ? first_key(t, x.b, first + 15) : 0;
     struct rows_done<1, DIM> w;
     float s[1][BN / 8][4], fade[1][2];
     uint32_t p[1][BN / 16][4];
     rows_begin<1, DIM>(t, x.rows - row, o, lse, w);
     tile_begin<THREADS>(shared->q, q, t.q_seq, x.q0, (int)t.q_len, dim);
-    ahead_begin<THREADS, BN>(t, k, v, 0, x.seen, shared->stage[0]);
-    if (x.seen > 0) {
+    ahead_begin<THREADS, BN>(t, k, v, begin, begin, x.seen, shared->stage[0]);
+    if (x.seen > begin) {
         tiles_wait(shared->q);
         __syncthreads();
-        ahead_begin<THREADS, BN>(t, k, v, BN, x.seen, shared->stage[1]);
+        ahead_begin<THREADS, BN>(t, k, v, begin, begin + BN, x.seen, shared->stage[1]);
         clear(s);
         product_begin(shared->q, s);
         product(dim, shared->q, row, shared->stage[0].k, s);
         product_wait(shared->q, s);
-        weigh(t, near, x.h, first, 0, x.all, s, w, fade);
+        weigh<FROM>(t, near, x.b, x.h, first, from, begin, x.all, s, w, fade);
         rescale(fade, w);
         pack<T>(s, p);
     }
-    int k0 = BN;
+    int k0 = begin + BN;
     for (; k0 < x.seen; k0 += BN) {
-        auto &stage = shared->stage[k0 / BN % 2];
+        const int now = (k0 - begin) / BN % 2;
+        auto &stage = shared->stage[now];
         tiles_wait(shared->q);
         __syncthreads(); /* this stage is there, and all are done with the other */
-        ahead_begin<THREADS, BN>(t, k, v, k0 + BN, x.seen, shared->stage[1 - k0 / BN % 2]);
+        ahead_begin<THREADS, BN>(t, k, v, begin, k0 + BN, x.seen, shared->stage[1 - now]);
         clear(s);
         product_begin(shared->q, s, w.o);
         product(dim, shared->q, row, stage.k, s);
         add_product(p, stage.v, w.o);
         wgmma_wait<1>();
         hold(s);
-        weigh(t, near, x.h, first, k0, x.all, s, w, fade);
+        weigh<FROM>(t, near, x.b, x.h, first, from, k0, x.all, s, w, fade);
         product_wait(shared->q, w.o);
         rescale(fade, w);
         pack<T>(s, p);
     }
     tiles_wait(shared->q);
     __syncthreads();
-    if (x.seen > 0) {
-        add_product(p, shared->stage[k0 / BN % 2].v, w.o);
+    if (x.seen > begin) {
+        add_product(p, shared->stage[(k0 - begin) / BN % 2].v, w.o);
         product_wait(shared->q, w.o);
     }
     rows_end<1, DIM>(t, x.rows - row, w, o, lse);
 }
 
-template <typename T, int DIM, int BM, int BN, int BLOCKS>
-static bool launch_ahead(const struct cuda_call *c, const struct attention_job *job) {
+template <typename T, int DIM, int BM, int BN, int BLOCKS, bool FROM>
+static bool launch_ahead_of(const struct cuda_call *c, const struct attention_job *job) {
     const struct kernel_attention *t = &job->t;
     const size_t bytes = room_bytes<ahead_shared<T, DIM, BM, BN>>();
     if ((int64_t)bytes > c->dev->shared_bytes)
         return false;
-    CUDA_SHARED((attend_ahead<T, DIM, BM, BN, BLOCKS>), bytes);
-    CUDA_LAUNCH((attend_ahead<T, DIM, BM, BN, BLOCKS>),
+    CUDA_SHARED((attend_ahead<T, DIM, BM, BN, BLOCKS, FROM>), bytes);
+    CUDA_LAUNCH((attend_ahead<T, DIM, BM, BN, BLOCKS, FROM>),
                 dim3(blocks_of(t->q_len, BM), (int)t->heads, (int)t->batch), 2 * BM, bytes,
                 c->stream, *t, job->near, (const T *)job->q, (const T *)job->k,
                 (const T *)job->v, (T *)job->o, job->lse);
     return true;
+}
+
+template <typename T, int DIM, int BM, int BN, int BLOCKS>
+static bool launch_ahead(const struct cuda_call *c, const struct attention_job *job) {
+    return sees_from(job->t) ? launch_ahead_of<T, DIM, BM, BN, BLOCKS, true>(c, job)
+                             : launch_ahead_of<T, DIM, BM, BN, BLOCKS, false>(c, job);
 }
 
 #endif

@@ -69,19 +69,22 @@ CUDA_DEVICE void queries_begin(const struct kernel_attention &t, const query_sid
 
 /* P^T in place of the scores, dS^T in place of V dO^T. k, i: the numbers of the
  * warp's first key, and of the tile's first query. */
-template <int MT, template <typename, int, int> class TILE, typename T, int DIM, int BM>
+template <bool FROM, int MT, template <typename, int, int> class TILE, typename T, int DIM,
+          int BM>
 CUDA_DEVICE void key_slopes(const struct kernel_attention &t,
-                            const struct attention_near &near, int h, int k, int i,
+                            const struct attention_near &near, int b, int h, int k, int i,
                             int seen, const query_stage<TILE, T, DIM, BM> &stage,
                             float (&s)[MT][BM / 8][4], float (&ds)[MT][BM / 8][4]) {
     const float unit = t.scale * LOG2_E;
-    const bool edge = k + 16 * MT > keys_of(t, i, seen);
+    const bool edge =
+        k + 16 * MT > keys_of(t, i, seen) || (FROM && k < first_key(t, b, i + BM - 1));
 #pragma unroll
     for (int n = 0; n < BM / 8; n++)
 #pragma unroll
         for (int c = 0; c < 2; c++) {
             const int query = lane_column(n) + c;
             const float lse = stage.lse[query] * LOG2_E, delta = stage.delta[query];
+            const int from = FROM && edge ? first_key(t, b, i + query) : 0;
 #pragma unroll
             for (int m = 0; m < MT; m++)
 #pragma unroll
@@ -90,7 +93,8 @@ CUDA_DEVICE void key_slopes(const struct kernel_attention &t,
                     float x = s[m][n][at] * unit - lse;
                     if (near.near)
                         x += near_at(near, h, key - ((int)t.first + i + query));
-                    const bool sees = !edge || key < keys_of(t, i + query, seen);
+                    const bool sees = !edge || (key < keys_of(t, i + query, seen) &&
+                                                (!FROM || key >= from));
                     const float p = sees ? exp2_fast(x) : 0.0f;
                     s[m][n][at] = p;
                     ds[m][n][at] = p * (ds[m][n][at] - delta);
@@ -99,7 +103,7 @@ CUDA_DEVICE void key_slopes(const struct kernel_attention &t,
 }
 
 template <template <typename, int, int> class TILE, typename T, int DIM, int WIDE, int BM,
-          int BN, int WARPS, int BLOCKS>
+          int BN, int WARPS, int BLOCKS, bool FROM>
 CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
     key_gradients(struct kernel_attention t, struct attention_near near, query_side<T> x,
                   const T *k, const T *v, T *dk, T *dv) {
@@ -113,7 +117,8 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
     const int row = (int)(threadIdx.x / 32) * 16 * MT; /* the warp's first */
     const int seen = keys_seen(t, b), from = first_query(t, k0) / BM;
     const struct head_range heads = heads_of(t, kv_head);
-    const int end = k0 < seen ? blocks_of(t.q_len, BM) : 0;
+    const int queries = FROM ? end_query(t, b, k0 + BN - 1) : (int)t.q_len;
+    const int end = k0 < seen ? blocks_of(queries, BM) : 0;
     const int64_t at = key_at(t, b, kv_head);
 
     float dk_sum[MT][WIDE / 8][4], dv_sum[MT][WIDE / 8][4];
@@ -144,7 +149,7 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
         product(dim, shared->k, row, stage.q, s);
         product(dim, shared->v, row, stage.dout, ds);
         product_wait(shared->k, s, ds);
-        key_slopes<MT>(t, near, h, k0 + row, tile * BM, seen, stage, s, ds);
+        key_slopes<FROM, MT>(t, near, b, h, k0 + row, tile * BM, seen, stage, s, ds);
         add_product(dim, s, stage.dout, column, dv_sum);
         add_product(dim, ds, stage.q, column, dk_sum);
         product_wait(shared->k, dv_sum, dk_sum);
@@ -170,19 +175,21 @@ struct query_shared {
 
 /* dS in place of dO V^T. i, k: the numbers of the warp's first query, and of
  * the tile's first key. */
-template <int MT, int BN, typename ROWS>
+template <bool FROM, int MT, int BN, typename ROWS>
 CUDA_DEVICE void query_slopes(const struct kernel_attention &t,
-                              const struct attention_near &near, int h, int i, int k,
+                              const struct attention_near &near, int b, int h, int i, int k,
                               int seen, const ROWS &lse, const ROWS &delta,
                               const float (&s)[MT][BN / 8][4], float (&ds)[MT][BN / 8][4]) {
     const float unit = t.scale * LOG2_E;
-    const bool edge = k + BN > keys_of(t, i, seen);
+    const bool edge =
+        k + BN > keys_of(t, i, seen) || (FROM && k < first_key(t, b, i + 16 * MT - 1));
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int query = i + lane_row(m, half);
             const int end = edge ? keys_of(t, query, seen) - k : BN;
+            const int from = FROM && edge ? first_key(t, b, query) - k : 0;
 #pragma unroll
             for (int n = 0; n < BN / 8; n++)
 #pragma unroll
@@ -191,7 +198,8 @@ CUDA_DEVICE void query_slopes(const struct kernel_attention &t,
                     float x = s[m][n][at] * unit - lse[m][half];
                     if (near.near)
                         x += near_at(near, h, k + key - ((int)t.first + query));
-                    const float p = key < end ? exp2_fast(x) : 0.0f;
+                    const float p =
+                        key < end && (!FROM || key >= from) ? exp2_fast(x) : 0.0f;
                     ds[m][n][at] = p * (ds[m][n][at] - delta[m][half]);
                 }
         }
@@ -211,7 +219,7 @@ CUDA_DEVICE void tile_put(float *tile, int row, const float (&ds)[MT][BN / 8][4]
 }
 
 template <template <typename, int, int> class TILE, typename T, int DIM, int BM, int BN,
-          int WARPS, int BLOCKS>
+          int WARPS, int BLOCKS, bool FROM>
 CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
     query_gradients(struct kernel_attention t, struct attention_near near,
                     query_side<T> side, const T *k, const T *v, T *dq) {
@@ -244,9 +252,10 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
                         dim);
     tile_begin<THREADS>(shared->dout, side.dout + result_at(t, x.b, x.h), t.o_seq, x.q0,
                         queries, dim);
-    keys_begin<THREADS>(t, k, v, 0, x.seen, shared->stage[0]);
-    for (int k0 = 0; k0 < x.seen; k0 += BN) {
-        const int now = k0 / BN % 2;
+    const int begin = FROM ? first_key(t, x.b, x.q0) / BN * BN : 0;
+    keys_begin<THREADS>(t, k, v, begin, x.seen, shared->stage[0]);
+    for (int k0 = begin; k0 < x.seen; k0 += BN) {
+        const int now = (k0 - begin) / BN % 2;
         tiles_wait(shared->q);
         __syncthreads(); /* this stage is there, and all are done with the other */
         keys_begin<THREADS>(t, k, v, k0 + BN, x.seen, shared->stage[1 - now]);
@@ -257,7 +266,7 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
         product(dim, shared->q, row, shared->stage[now].k, s);
         product(dim, shared->dout, row, shared->stage[now].v, ds);
         product_wait(shared->q, s, ds);
-        query_slopes<MT, BN>(t, near, x.h, first, k0, x.all, lse, delta, s, ds);
+        query_slopes<FROM, MT, BN>(t, near, x.b, x.h, first, k0, x.all, lse, delta, s, ds);
         add_product(dim, ds, shared->stage[now].k, 0, dq_sum);
         product_wait(shared->q, dq_sum);
         if (near.near) {
@@ -281,8 +290,8 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
  * a block for dK and dV; QM, QN: queries of a block and keys of a tile for dQ.
  * KBLOCKS, QBLOCKS: as in launch_forward, of each kernel. */
 template <template <typename, int, int> class TILE, typename T, int DIM, int WIDE, int KM,
-          int KN, int QM, int QN, int WARPS, int KBLOCKS, int QBLOCKS>
-static bool launch_backward(const struct cuda_call *c, const struct attention_job *job) {
+          int KN, int QM, int QN, int WARPS, int KBLOCKS, int QBLOCKS, bool FROM>
+static bool launch_backward_of(const struct cuda_call *c, const struct attention_job *job) {
     const struct kernel_attention *t = &job->t;
     const struct attention_near *near = &job->near;
     const query_side<T> x = {(const T *)job->q, (const T *)job->dout, job->lse, job->delta};
@@ -294,18 +303,30 @@ static bool launch_backward(const struct cuda_call *c, const struct attention_jo
     if ((int64_t)of_keys > c->dev->shared_bytes ||
         (int64_t)of_queries > c->dev->shared_bytes)
         return false;
-    CUDA_SHARED((key_gradients<TILE, T, DIM, WIDE, KM, KN, WARPS, KBLOCKS>), of_keys);
+    CUDA_SHARED((key_gradients<TILE, T, DIM, WIDE, KM, KN, WARPS, KBLOCKS, FROM>), of_keys);
     CUDA_LAUNCH(
-        (key_gradients<TILE, T, DIM, WIDE, KM, KN, WARPS, KBLOCKS>),
+        (key_gradients<TILE, T, DIM, WIDE, KM, KN, WARPS, KBLOCKS, FROM>),
         dim3(blocks_of(t->kv_len, KN), (int)t->kv_heads * DIM / WIDE, (int)t->batch),
         32 * WARPS, of_keys, c->stream, *t, *near, x, k, v, (T *)job->dk, (T *)job->dv);
-    CUDA_SHARED((query_gradients<TILE, T, DIM, QM, QN, WARPS, QBLOCKS>), of_queries);
-    CUDA_LAUNCH((query_gradients<TILE, T, DIM, QM, QN, WARPS, QBLOCKS>),
+    CUDA_SHARED((query_gradients<TILE, T, DIM, QM, QN, WARPS, QBLOCKS, FROM>), of_queries);
+    CUDA_LAUNCH((query_gradients<TILE, T, DIM, QM, QN, WARPS, QBLOCKS, FROM>),
                 dim3(blocks_of(t->q_len, QM), (int)t->heads, (int)t->batch), 32 * WARPS,
                 of_queries, c->stream, *t, *near, x, k, v, (T *)job->dq);
     if (near->near)
         attention_collect(c, job, QM);
     return true;
+}
+
+/* Bounds on both sides take registers of a third block. */
+template <template <typename, int, int> class TILE, typename T, int DIM, int WIDE, int KM,
+          int KN, int QM, int QN, int WARPS, int KBLOCKS, int QBLOCKS>
+static bool launch_backward(const struct cuda_call *c, const struct attention_job *job) {
+    const int K = KBLOCKS > 2 ? 2 : KBLOCKS, Q = QBLOCKS > 2 ? 2 : QBLOCKS;
+    return sees_from(job->t)
+               ? launch_backward_of<TILE, T, DIM, WIDE, KM, KN, QM, QN, WARPS, K, Q, true>(
+                     c, job)
+               : launch_backward_of<TILE, T, DIM, WIDE, KM, KN, QM, QN, WARPS, KBLOCKS,
+                                    QBLOCKS, false>(c, job);
 }
 
 #endif

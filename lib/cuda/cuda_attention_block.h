@@ -33,16 +33,34 @@ CUDA_DEVICE int keys_of(const struct kernel_attention &t, int i, int seen) {
     return t.causal ? most(0, least(seen, (int)t.first + i + 1)) : seen;
 }
 
-/* The first key that query i sees. */
-CUDA_DEVICE int first_key(const struct kernel_attention &t, int i) {
-    const int64_t from = t.first + i + 1 - t.window;
-    return t.window && from > 0 ? (int)from : 0;
+/* The first key that query i of sample b sees; behind the last query as of that. */
+CUDA_DEVICE int first_key(const struct kernel_attention &t, int b, int i) {
+    const int64_t near = t.first + i + 1 - t.window;
+    const int from = t.window && near > 0 ? (int)near : 0;
+    if (!t.starts)
+        return from;
+    const int64_t at = b * t.q_len + least(i, (int)t.q_len - 1);
+    return most(from, (int)(t.starts[at] - t.first_key));
 }
 
-/* The end of the queries that see one of the keys up to k. */
-CUDA_DEVICE int end_query(const struct kernel_attention &t, int k) {
-    const int64_t end = k + t.window - t.first;
-    return t.window && end < t.q_len ? (int)(end < 0 ? 0 : end) : (int)t.q_len;
+/* Are there keys in front of a query that it does not see? */
+static inline bool sees_from(const struct kernel_attention &t) {
+    return t.window || t.starts;
+}
+
+/* The end of the queries of sample b that see one of the keys up to k. Documents start in order, so those
+ * that do are found by halves. */
+CUDA_DEVICE int end_query(const struct kernel_attention &t, int b, int k) {
+    const int64_t near = k + t.window - t.first;
+    int end = t.window && near < t.q_len ? (int)(near < 0 ? 0 : near) : (int)t.q_len;
+    for (int from = 0; t.starts && from < end;) {
+        const int half = (from + end) / 2;
+        if (first_key(t, b, half) > k)
+            end = half;
+        else
+            from = half + 1;
+    }
+    return end;
 }
 
 /* A score in units of log 2 that stays below the cap, and the slope of that. */

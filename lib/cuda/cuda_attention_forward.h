@@ -32,7 +32,7 @@ struct forward_shared {
 };
 
 template <template <typename, int, int> class TILE, typename T, int DIM, int BM, int BN,
-          int WARPS, int BLOCKS>
+          int WARPS, int BLOCKS, bool FROM>
 CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
     attend(struct kernel_attention t, struct attention_near near, const T *q, const T *k,
            const T *v, T *o, float *lse) {
@@ -49,12 +49,14 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
     o += result_at(t, x.b, x.h) + first * t.o_seq;
     lse += row_at(t, x.b, x.h) + first;
 
+    const int begin = FROM ? first_key(t, x.b, x.q0) / BN * BN : 0;
+    const int from = FROM ? first_key(t, x.b, first + 16 * MT - 1) : 0;
     struct rows_done<MT, DIM> w;
     rows_begin<MT, DIM>(t, x.rows - row, o, lse, w);
     tile_begin<THREADS>(shared->q, q, t.q_seq, x.q0, (int)t.q_len, dim);
-    keys_begin<THREADS>(t, k, v, 0, x.seen, shared->stage[0]);
-    for (int k0 = 0; k0 < x.seen; k0 += BN) {
-        const int now = k0 / BN % 2;
+    keys_begin<THREADS>(t, k, v, begin, x.seen, shared->stage[0]);
+    for (int k0 = begin; k0 < x.seen; k0 += BN) {
+        const int now = (k0 - begin) / BN % 2;
         tiles_wait(shared->q);
         __syncthreads(); /* this tile is there, and all are done with the one before
                         it */
@@ -63,7 +65,7 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
         clear(s);
         product(dim, shared->q, row, shared->stage[now].k, s);
         product_wait(shared->q, s);
-        weigh(t, near, x.h, first, k0, x.all, s, w, fade);
+        weigh<FROM>(t, near, x.b, x.h, first, from, k0, x.all, s, w, fade);
         rescale(fade, w);
         add_product(dim, s, shared->stage[now].v, 0, w.o);
         product_wait(shared->q, w.o);
@@ -72,20 +74,30 @@ CUDA_KERNEL void __launch_bounds__(32 * WARPS, BLOCKS)
     rows_end<MT, DIM>(t, x.rows - row, w, o, lse);
 }
 
-/* BLOCKS: of a multiprocessor, for which the compiler shares out registers. */
+/* BLOCKS: of a multiprocessor, for which the compiler shares out registers. FROM: queries do not see all keys in
+ * front of them, under a window or where documents start; a kernel of its own, so that the others keep their
+ * registers. */
 template <template <typename, int, int> class TILE, typename T, int DIM, int BM, int BN,
-          int WARPS, int BLOCKS>
-static bool launch_forward(const struct cuda_call *c, const struct attention_job *job) {
+          int WARPS, int BLOCKS, bool FROM>
+static bool launch_forward_of(const struct cuda_call *c, const struct attention_job *job) {
     const struct kernel_attention *t = &job->t;
     const size_t bytes = room_bytes<forward_shared<TILE, T, DIM, BM, BN>>();
     if ((int64_t)bytes > c->dev->shared_bytes)
         return false;
-    CUDA_SHARED((attend<TILE, T, DIM, BM, BN, WARPS, BLOCKS>), bytes);
-    CUDA_LAUNCH((attend<TILE, T, DIM, BM, BN, WARPS, BLOCKS>),
+    CUDA_SHARED((attend<TILE, T, DIM, BM, BN, WARPS, BLOCKS, FROM>), bytes);
+    CUDA_LAUNCH((attend<TILE, T, DIM, BM, BN, WARPS, BLOCKS, FROM>),
                 dim3(blocks_of(t->q_len, BM), (int)t->heads, (int)t->batch), 32 * WARPS,
                 bytes, c->stream, *t, job->near, (const T *)job->q, (const T *)job->k,
                 (const T *)job->v, (T *)job->o, job->lse);
     return true;
+}
+
+template <template <typename, int, int> class TILE, typename T, int DIM, int BM, int BN,
+          int WARPS, int BLOCKS>
+static bool launch_forward(const struct cuda_call *c, const struct attention_job *job) {
+    return sees_from(job->t)
+               ? launch_forward_of<TILE, T, DIM, BM, BN, WARPS, BLOCKS, true>(c, job)
+               : launch_forward_of<TILE, T, DIM, BM, BN, WARPS, BLOCKS, false>(c, job);
 }
 
 #endif

@@ -98,7 +98,8 @@ static bool fits(const struct cuda_call *c, const struct attention_job *job,
                                   .buckets = t->buckets,
                                   .lengths = t->lengths != NULL,
                                   .window = t->window,
-                                  .capped = t->cap > 0};
+                                  .capped = t->cap > 0,
+                                  .starts = t->starts != NULL};
     const int64_t library = cuda_workspace_attention_library(&n, c->args->dtype, backward);
     return library >= 0 && !t->more && !t->first && !t->first_key && !t->first_head &&
            c->workspace_bytes >= library && cuda_attention_in_chunks(job);

@@ -30,12 +30,12 @@ CUDA_DEVICE float half_warp_sum(float x) {
 /* Scores in units of log 2, -infinity of what is not seen. i, k: numbers of the
  * block's first query and key. */
 CUDA_DEVICE void plain_scores(const struct kernel_attention &t,
-                              const struct attention_near &near, int h, int i0, int k0,
-                              int seen, float (&s)[4][4]) {
+                              const struct attention_near &near, int b, int h, int i0,
+                              int k0, int seen, float (&s)[4][4]) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int query = i0 + plain_row(i), end = keys_of(t, query, seen);
-        const int from = first_key(t, query);
+        const int from = first_key(t, b, query);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const int key = k0 + plain_column(j);
@@ -127,7 +127,8 @@ CUDA_KERNEL void __launch_bounds__(PLAIN_THREADS, 1)
         const int wide = least(dim - e, PLAIN_WIDE);
         struct plain_done x;
         plain_begin(t, rows, e, wide, o, before, x);
-        for (int k0 = first_key(t, at.q0) / PLAIN * PLAIN; k0 < at.seen; k0 += PLAIN) {
+        for (int k0 = first_key(t, at.b, at.q0) / PLAIN * PLAIN; k0 < at.seen;
+             k0 += PLAIN) {
             const int keys = least(at.seen - k0, PLAIN);
             const struct plain_rows<T> part = { k + at.kv + k0 *t.kv_seq, keys, t.kv_seq };
             const struct plain_rows<T> values = {
@@ -135,7 +136,7 @@ CUDA_KERNEL void __launch_bounds__(PLAIN_THREADS, 1)
             };
             float s[4][4];
             plain_product(w, queries, part, dim, s);
-            plain_scores(t, near, at.h, at.q0, k0, at.all, s);
+            plain_scores(t, near, at.b, at.h, at.q0, k0, at.all, s);
             plain_softmax(s, x);
             plain_put(w, s);
             plain_add(w, values, e, wide, x.o);

@@ -8,7 +8,7 @@
 template <typename T> struct plain_pair {
     struct plain_rows<T> q, dout, k, v;
     const float *lse, *delta; /* of the queries */
-    int q0, k0;               /* numbers of the first query and key */
+    int b, q0, k0;            /* the sample, numbers of the first query and key */
 };
 
 template <typename T> struct plain_source {
@@ -29,6 +29,7 @@ CUDA_DEVICE struct plain_pair<T> pair_of(const struct kernel_attention &t,
             {x.v + kv, keys, t.kv_seq},
             x.lse + row,
             x.delta + row,
+            b,
             q0,
             k0};
 }
@@ -41,7 +42,7 @@ CUDA_DEVICE void plain_slope(const struct kernel_attention &t,
                              const struct plain_pair<T> &x, int h, int i, int k, int seen,
                              float &s, float &ds) {
     const int query = x.q0 + i, key = x.k0 + k;
-    if (i >= x.q.rows || key >= keys_of(t, query, seen) || key < first_key(t, query)) {
+    if (i >= x.q.rows || key >= keys_of(t, query, seen) || key < first_key(t, x.b, query)) {
         s = ds = 0;
         return;
     }
@@ -65,7 +66,8 @@ CUDA_KERNEL void __launch_bounds__(PLAIN_THREADS, 1)
     const int b = blockIdx.z, kv_head = blockIdx.y, k0 = blockIdx.x * PLAIN,
               dim = (int)t.dim;
     const int seen = keys_seen(t, b), rows = least((int)t.kv_len - k0, PLAIN);
-    const int from = first_query(t, k0) / PLAIN * PLAIN, end = end_query(t, k0 + rows - 1);
+    const int from = first_query(t, k0) / PLAIN * PLAIN,
+              end = end_query(t, b, k0 + rows - 1);
     const struct head_range heads = heads_of(t, kv_head);
     const int64_t to = key_at(t, b, kv_head) + k0 * t.kv_seq;
     for (int e = 0; e < dim; e += PLAIN_WIDE) {
@@ -111,7 +113,8 @@ CUDA_KERNEL void __launch_bounds__(PLAIN_THREADS, 1)
         const int wide = least(dim - e, PLAIN_WIDE);
         float dq_sum[4][8];
         plain_clear(dq_sum);
-        for (int k0 = first_key(t, at.q0) / PLAIN * PLAIN; k0 < at.seen; k0 += PLAIN) {
+        for (int k0 = first_key(t, at.b, at.q0) / PLAIN * PLAIN; k0 < at.seen;
+             k0 += PLAIN) {
             const struct plain_pair<T> p =
                 pair_of(t, x, at.b, at.h, kv_head, at.q0, k0, at.seen);
             float s[4][4], ds[4][4]; /* [query, key] */

@@ -55,20 +55,22 @@ CUDA_DEVICE void add_near(const struct attention_near &p, int h, float unit, int
                     near_at(p, h, k0 + lane_column(n) + i % 2 - (i0 + lane_row(m, i / 2)));
 }
 
-/* Keys that a query does not see have no score. i: the warp's first query. */
-template <int MT, int BN>
-CUDA_DEVICE void mask(const struct kernel_attention &t, int seen, int first, int k0,
+/* Keys that a query of sample b does not see have no score. first: the warp's first query. */
+template <bool FROM, int MT, int BN>
+CUDA_DEVICE void mask(const struct kernel_attention &t, int b, int seen, int first, int k0,
                       float (&s)[MT][BN][4]) {
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const int end = keys_of(t, first + lane_row(m, half), seen) - k0;
+            const int query = first + lane_row(m, half);
+            const int end = keys_of(t, query, seen) - k0;
+            const int from = FROM ? first_key(t, b, query) - k0 : 0;
 #pragma unroll
             for (int n = 0; n < BN; n++)
 #pragma unroll
                 for (int i = 0; i < 2; i++)
-                    if (lane_column(n) + i >= end)
+                    if (lane_column(n) + i >= end || (FROM && lane_column(n) + i < from))
                         s[m][n][2 * half + i] = -INFINITY;
         }
 }
@@ -125,16 +127,18 @@ CUDA_DEVICE void rescale(const float (&fade)[MT][2], struct rows_done<MT, DIM> &
                 w.o[m][n][i] *= fade[m][i / 2];
 }
 
-/* A tile's scores become probabilities: k0 is its first key, `first` the warp's first query. */
-template <int MT, int DIM, int BN>
+/* A tile's scores become probabilities: k0 is its first key, `first` the warp's first query, `from` the first
+ * key that its last one sees. FROM: there are keys in front that a query does not see. */
+template <bool FROM, int MT, int DIM, int BN>
 CUDA_DEVICE void weigh(const struct kernel_attention &t, const struct attention_near &near,
-                       int h, int first, int k0, int seen, float (&s)[MT][BN][4],
-                       struct rows_done<MT, DIM> &w, float (&fade)[MT][2]) {
+                       int b, int h, int first, int from, int k0, int seen,
+                       float (&s)[MT][BN][4], struct rows_done<MT, DIM> &w,
+                       float (&fade)[MT][2]) {
     const float unit = t.scale * LOG2_E;
     if (near.near)
         add_near(near, h, unit, (int)t.first + first, k0, s);
-    if (k0 + 8 * BN > keys_of(t, first, seen))
-        mask(t, seen, first, k0, s);
+    if (k0 + 8 * BN > keys_of(t, first, seen) || (FROM && k0 < from))
+        mask<FROM>(t, b, seen, first, k0, s);
     softmax(near.near ? 1.0f : unit, s, w, fade);
 }
 

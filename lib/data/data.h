@@ -136,6 +136,17 @@ int data_tokens(const struct data *data, enum data_split split, int64_t sample,
                 int64_t first, int64_t count, int32_t *tokens, int32_t *targets,
                 struct err *err);
 
+/* For positions [first, first+count) of a sample the position of the first token of the document that it is
+ * in: the one behind the last token `end` in front of it, or 0. That token is in the document that it
+ * ends. Costs O(first + count), otherwise as data_tokens. */
+int data_documents(const struct data *data, enum data_split split, int64_t sample,
+                   int64_t first, int64_t count, int32_t end, int32_t *starts,
+                   struct err *err);
+/* The same of tokens[count] that are there, the first at position `at` and in the document that begins at *open,
+ * which becomes that of the token behind them. starts may be NULL. */
+void documents_mark(const int32_t *tokens, int64_t at, int64_t count, int32_t end,
+                    int64_t *open, int32_t *starts);
+
 /* Positions [first, first+count) of the input of a pair (0 <= first, first+count <= seq), padded.
  * Otherwise as data_tokens, but O(seq) where spans are left out. */
 int data_input(const struct data *data, enum data_split split, int64_t sample,

@@ -1,7 +1,8 @@
 #include "device/attention.h"
 
 struct kernel_attention attention_of(const struct attention_n *n, const int32_t *lengths,
-                                     const void *positions, const struct device_args *a) {
+                                     const int32_t *starts, const void *positions,
+                                     const struct device_args *a) {
     const int64_t width = n->heads * n->dim, q_width = n->packed ? 3 * width : width;
     const int64_t kv_width = n->packed ? q_width : n->kv_heads * n->dim;
     return (struct kernel_attention){.batch = n->batch,
@@ -23,6 +24,7 @@ struct kernel_attention attention_of(const struct attention_n *n, const int32_t 
                                      .causal = n->causal != 0,
                                      .scale = a->scale,
                                      .lengths = lengths,
+                                     .starts = starts,
                                      .positions = positions,
                                      .buckets = n->buckets,
                                      .distance = a->distance,
@@ -31,7 +33,8 @@ struct kernel_attention attention_of(const struct attention_n *n, const int32_t 
 }
 
 struct kernel_attention attention_more_of(const struct attention_more_n *n,
-                                          const int32_t *lengths, const void *positions,
+                                          const int32_t *lengths, const int32_t *starts,
+                                          const void *positions,
                                           const struct device_args *a) {
     const struct attention_n all = {.batch = n->batch,
                                     .heads = n->heads,
@@ -44,8 +47,9 @@ struct kernel_attention attention_more_of(const struct attention_more_n *n,
                                     .buckets = n->buckets,
                                     .lengths = n->lengths,
                                     .window = n->window,
-                                    .capped = n->capped};
-    struct kernel_attention t = attention_of(&all, lengths, positions, a);
+                                    .capped = n->capped,
+                                    .starts = n->starts};
+    struct kernel_attention t = attention_of(&all, lengths, starts, positions, a);
     t.more = true;
     return t;
 }

@@ -103,7 +103,7 @@ CPU_FUNCTION(layernorm_bwd_sums) {
 }
 
 CPU_FUNCTION(attention) {
-    struct kernel_attention t = attention_of(n, in->lengths, in->positions, a);
+    struct kernel_attention t = attention_of(n, in->lengths, in->starts, in->positions, a);
     const T *q = in->q, *k = in->k, *v = in->v;
     if (n->packed)
         k = q + n->heads * n->dim, v = k + n->heads * n->dim;
@@ -113,7 +113,7 @@ CPU_FUNCTION(attention) {
 CPU_FUNCTION(attention_bwd) {
     union instr_n same = {.attention_bwd = *n}; /* the same numbers */
     struct kernel_attention t =
-        attention_of(&same.attention, in->lengths, in->positions, a);
+        attention_of(&same.attention, in->lengths, in->starts, in->positions, a);
     struct kernel_attention_bwd of = {in->q,  in->k,   in->v,   in->o,   in->lse,
                                       in->dy, out->dq, out->dk, out->dv, out->dpositions};
     if (n->packed) {
@@ -126,14 +126,15 @@ CPU_FUNCTION(attention_bwd) {
 }
 
 CPU_FUNCTION(attention_more) {
-    struct kernel_attention t = attention_more_of(n, in->lengths, in->positions, a);
+    struct kernel_attention t =
+        attention_more_of(n, in->lengths, in->starts, in->positions, a);
     kernel_attention(&t, in->q, in->k, in->v, out->o, out->lse);
 }
 
 CPU_FUNCTION(attention_more_bwd) {
     union instr_n same = {.attention_more_bwd = *n}; /* the same numbers */
     struct kernel_attention t =
-        attention_more_of(&same.attention_more, in->lengths, in->positions, a);
+        attention_more_of(&same.attention_more, in->lengths, in->starts, in->positions, a);
     kernel_attention_bwd(
         &t, &(struct kernel_attention_bwd){in->q, in->k, in->v, in->o, in->lse, in->dy,
                                            out->dq, out->dk, out->dv, out->dpositions});

@@ -133,6 +133,9 @@ struct kernel_attention {
     int distance; /* from 1; positions farther apart count as this far apart */
     /* causal: keys that a query sees, its own the last; 0: all up to it */
     int64_t window;
+    /* [batch, q_len], causal: the first key of the sequence that a query sees, which is its own or one before it,
+     * and none before that of the query in front: of documents in one sequence; or NULL: all */
+    const int32_t *starts;
     float
         cap; /* a score becomes cap tanh(score / cap), before positions are added; 0: stays */
 };
@@ -145,10 +148,14 @@ struct kernel_attention_bwd {
     void *dq, *dk, *dv;
     float *dpositions;
 };
-/* The first key that a query at this position may see. */
-static inline int64_t kernel_attention_from(const struct kernel_attention *t,
+/* The first key that a query of sample b at this position may see; one of its queries is there. */
+static inline int64_t kernel_attention_from(const struct kernel_attention *t, int64_t b,
                                             int64_t position) {
-    return t->window && position >= t->window ? position + 1 - t->window : 0;
+    const int64_t near = t->window && position >= t->window ? position + 1 - t->window : 0;
+    if (!t->starts)
+        return near;
+    const int64_t start = t->starts[b * t->q_len + position - t->first] - t->first_key;
+    return start > near ? start : near;
 }
 /* Keys of a sample that may be seen, of those that are here. */
 static inline int64_t kernel_attention_keys(const struct kernel_attention *t, int64_t b) {
@@ -159,8 +166,13 @@ static inline int64_t kernel_attention_keys(const struct kernel_attention *t, in
 }
 /* May some queries see none of the keys? */
 static inline bool kernel_attention_blind(const struct kernel_attention *t) {
-    return (t->lengths && (t->first_key > 0 || t->window)) || (t->causal && t->first < 0) ||
-           kernel_attention_from(t, t->first + t->q_len - 1) >= t->kv_len;
+    if ((t->lengths && (t->first_key > 0 || t->window || t->starts)) ||
+        (t->causal && t->first < 0))
+        return true;
+    for (int64_t b = 0; b < (t->starts ? t->batch : 1); b++)
+        if (kernel_attention_from(t, b, t->first + t->q_len - 1) >= t->kv_len)
+            return true;
+    return false;
 }
 
 /* A block of a larger tensor: what a rank holds of it. */

@@ -9,7 +9,8 @@
  * the factor is folded into the packed queries. A query's arithmetic does not depend on the
  * ranges. Queries that are a part of a longer sequence see as many more keys as precede it.
  * To go on from the result over other keys, their log-sum-exp stands for a maximum whose sum is 1.
- * Under a window blocks and tiles begin with the first key that one of their queries sees.
+ * Under a window, and where documents start in between, blocks and tiles begin with the first key that one of
+ * their queries sees: that of the first query.
  */
 #include "kernel_impl.h"
 #include "kernel_position.h"
@@ -34,6 +35,7 @@ enum {
 struct task {
     const struct kernel_attention *t;
     const struct positions *positions; /* or NULL */
+    int64_t b;                         /* the sample */
     int64_t dim, pad;                  /* of a head; rounded up to whole vectors */
     int64_t keys_most;                 /* packed at a time */
     float *kt;                         /* keys, transposed in panels */
@@ -125,7 +127,7 @@ static void softmax_tile(const struct task *w, const struct tile *x, int64_t see
         float *s = w->s + r * K_BLOCK;
         const int64_t last = x->q0 + r + 1 - x->k0;
         const int64_t own = w->t->causal && last < seen ? last : seen;
-        const int64_t from = kernel_attention_from(w->t, x->q0 + r) - x->k0;
+        const int64_t from = kernel_attention_from(w->t, w->b, x->q0 + r) - x->k0;
         for (int64_t j = 0; j < from && j < own; j++)
             s[j] = -INFINITY;
         softmax_row(s, own > 0 && from < own ? own : 0, kernel_tile_pad(seen), x->max + r,
@@ -135,14 +137,14 @@ static void softmax_tile(const struct task *w, const struct tile *x, int64_t see
 
 static void forward_tile(const struct task *w, struct tile x) {
     const int64_t dim = w->dim, pad = w->pad;
-    const int64_t from = kernel_attention_from(w->t, x.q0) - x.k0;
+    const int64_t from = kernel_attention_from(w->t, w->b, x.q0) - x.k0;
     if (from >= TILE_COLS) { /* whole panels that nobody sees */
         const int64_t c = from / TILE_COLS * TILE_COLS;
         x.k0 += c, x.keys -= c, x.kt += c * dim, x.v += c * pad, x.diagonal += c;
     }
     const int64_t last = x.q0 + x.rows - x.k0; /* keys that the tile's last query sees */
     const int64_t seen = w->t->causal && last < x.keys ? last : x.keys;
-    if (seen <= 0 || kernel_attention_from(w->t, x.q0) - x.k0 >= seen)
+    if (seen <= 0 || kernel_attention_from(w->t, w->b, x.q0) - x.k0 >= seen)
         return;
     for (int64_t c = 0; c < seen; c += TILE_COLS)
         kernel_tile(&(struct tile_product){
@@ -167,7 +169,7 @@ static void forward_block(const struct task *w, int64_t q0, int64_t q1, int64_t 
     for (int64_t k = k0; k < k1; k += K_BLOCK) {
         if (w->t->causal && k >= q1)
             return;
-        if (k + K_BLOCK <= kernel_attention_from(w->t, q0))
+        if (k + K_BLOCK <= kernel_attention_from(w->t, w->b, q0))
             continue;
         const int64_t keys = k1 - k < K_BLOCK ? k1 - k : K_BLOCK;
         if (w->positions)
@@ -220,7 +222,7 @@ static void forward_task(const struct task *w, const struct head *h, int64_t q0,
     const int64_t dim = w->dim, pad = w->pad;
     const int64_t last = t->first + q1; /* keys that the last query sees */
     const int64_t keys = t->causal && last < most ? last : most;
-    const int64_t begin = kernel_attention_from(t, t->first + q0) / K_BLOCK * K_BLOCK;
+    const int64_t begin = kernel_attention_from(t, w->b, t->first + q0) / K_BLOCK * K_BLOCK;
     begin_queries(w, q1 - q0, h->lse + q0);
     for (int64_t k0 = begin; k0 < keys; k0 += w->keys_most) {
         const int64_t k1 = keys - k0 < w->keys_most ? keys : k0 + w->keys_most;
@@ -230,7 +232,7 @@ static void forward_task(const struct task *w, const struct head *h, int64_t q0,
             const int64_t rows = q1 - i < Q_BLOCK ? q1 - i : Q_BLOCK;
             float *max = w->max + (i - q0), *sum = w->sum + (i - q0) * VL;
             const int64_t end = t->first + i + rows;
-            const int64_t from = kernel_attention_from(t, end - rows);
+            const int64_t from = kernel_attention_from(t, w->b, end - rows);
             if ((t->causal && k0 >= end) || k1 <= from)
                 continue;
             kernel_tile_pack(rows, dim, t->scale * LOG2_E, h->q + i * t->q_seq, t->q_seq,
@@ -251,7 +253,8 @@ static void forward_task(const struct task *w, const struct head *h, int64_t q0,
 static void forward_one(const struct kernel_attention *t, const struct positions *p,
                         const struct head *all, int64_t most, int64_t i, int thread) {
     const struct kernel_attention_task x = kernel_attention_task(t, most, i);
-    const struct task w = make_task(t, p, kernel_scratch(thread));
+    struct task w = make_task(t, p, kernel_scratch(thread));
+    w.b = x.b;
     if (p)
         position_near(p, TYPE, t->positions, x.h, LOG2_E, w.near);
     const struct head own = {all->q + x.b * t->q_batch + x.h * t->dim, all->k + x.kv_at,
@@ -280,7 +283,7 @@ void kernel_attention(const struct kernel_attention *t, const T *q, const T *k, 
         kernel_attention(&from, q, k, v, o, lse);
         return;
     }
-    if (TYPE == DTYPE_bf16 && !t->window && t->cap == 0 &&
+    if (TYPE == DTYPE_bf16 && !t->window && !t->starts && t->cap == 0 &&
         kernel_attention_dot(t, q, k, v, o, lse))
         return;
     const int64_t most =

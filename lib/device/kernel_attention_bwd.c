@@ -45,6 +45,7 @@ struct head {
 struct task {
     const struct kernel_attention *t;
     const struct positions *positions; /* or NULL */
+    int64_t b;                         /* the sample */
     int64_t dim, pad;                  /* of a head; rounded up to whole vectors */
     int64_t k_block;                   /* keys at a time */
     float *kt, *vt;                    /* panels of k_block keys and values, transposed */
@@ -155,7 +156,7 @@ static void slope_tile(const struct task *w, int rows, int64_t r, int64_t q0, in
     wide = wide < w->k_block ? wide : w->k_block;
     for (int i = 0; i < rows; i++, p += w->k_block, ds += w->k_block) {
         const int64_t own = w->t->causal && q0 + i + 1 - k0 < seen ? q0 + i + 1 - k0 : seen;
-        const int64_t from = clamp(kernel_attention_from(w->t, q0 + i) - k0, wide);
+        const int64_t from = clamp(kernel_attention_from(w->t, w->b, q0 + i) - k0, wide);
         if (w->t->cap > 0)
             cap_row(p, slope, seen, w->t->cap);
         if (w->positions)
@@ -196,6 +197,14 @@ static void query_tile(const struct task *w, int rows, int64_t r, int64_t q0, in
                                            true});
 }
 
+/* The end of the block's queries, from position q0 on, that see the key or one before it. */
+static int64_t end_query(const struct task *w, int64_t q0, int64_t queries, int64_t key) {
+    int64_t end = w->t->window ? clamp(key + w->t->window - q0, queries) : queries;
+    while (w->t->starts && end > 0 && kernel_attention_from(w->t, w->b, q0 + end - 1) > key)
+        end--;
+    return end;
+}
+
 /* dV += P^T dO and dK += dS^T Q of the block at position q0, from the first query that sees each
  * key. */
 static void key_tiles(const struct task *w, int64_t q0, int64_t queries, int64_t k0,
@@ -206,9 +215,7 @@ static void key_tiles(const struct task *w, int64_t q0, int64_t queries, int64_t
         const int64_t r = w->t->causal && k0 + c > q0 ? k0 + c - q0 : 0;
         if (r >= queries)
             return;
-        const int64_t end = w->t->window /* of the queries that see one of these keys */
-                                ? clamp(k0 + c + rows - 1 + w->t->window - q0, queries)
-                                : queries;
+        const int64_t end = end_query(w, q0, queries, k0 + c + rows - 1);
         if (r >= end)
             continue;
         for (int64_t e = 0; e < pad; e += TILE_COLS) {
@@ -243,7 +250,7 @@ static void block_pair(const struct task *w, const struct head *h, int64_t q0, i
     kernel_tile_pack(rows, dim, t->scale * LOG2_E, h->q + q0 * t->q_seq, t->q_seq, w->q);
     kernel_tile_pack(rows, dim, 1.0f, h->dout + q0 * t->o_seq, t->o_seq, w->dout);
     row_sums(w, rows, h->o + q0 * t->o_seq);
-    if (w->want_q && k0 <= kernel_attention_from(t, position) && !t->more)
+    if (w->want_q && k0 <= kernel_attention_from(t, w->b, position) && !t->more)
         memset(w->dq, 0, (size_t)(rows * pad) * sizeof *w->dq);
     else if (w->want_q)
         kernel_tile_pack(rows, dim, 1.0f, h->dq + q0 * t->q_seq, t->q_seq, w->dq);
@@ -279,7 +286,7 @@ static void head_pairs(const struct task *w, const struct head *s, int64_t head,
     for (int64_t i = q0; i < q1; i += Q_BLOCK) {
         const int64_t rows = q1 - i < Q_BLOCK ? q1 - i : Q_BLOCK;
         if ((!t->causal || t->first + i + rows > k0) &&
-            kernel_attention_from(t, t->first + i) < k0 + keys)
+            kernel_attention_from(t, w->b, t->first + i) < k0 + keys)
             block_pair(w, &h, i, rows, k0, keys);
     }
     if (w->positions)
@@ -374,6 +381,7 @@ static void do_unit(const struct kernel_attention *t, const struct positions *p,
     const int64_t per_head = count_units(t, unit) / (samples * heads);
     const int64_t head = i / per_head % heads, b = i / per_head / heads;
     const int64_t part = i % per_head;
+    w.b = b;
     struct head s = sample(t, all, b);
     struct part x =
         whole_group(t, b, unit == QUERIES ? (t->first_head + head) / t->group : head);
@@ -387,6 +395,7 @@ static void do_unit(const struct kernel_attention *t, const struct positions *p,
     }
     all_keys(&w, &s, &x);
     for (int64_t more = 1; unit == ALL_SAMPLES && more < t->batch; more++) {
+        w.b = more;
         s = sample(t, all, more);
         x.seen = kernel_attention_keys(t, more);
         all_keys(&w, &s, &x);
@@ -415,7 +424,8 @@ void kernel_attention_bwd(const struct kernel_attention *t,
         kernel_attention_bwd(&from, of);
         return;
     }
-    if (TYPE == DTYPE_bf16 && !t->window && t->cap == 0 && kernel_attention_bwd_dot(t, of))
+    if (TYPE == DTYPE_bf16 && !t->window && !t->starts && t->cap == 0 &&
+        kernel_attention_bwd_dot(t, of))
         return;
     const struct head all = {of->q,    of->k,  of->v,  of->o,  of->lse,
                              of->dout, of->dq, of->dk, of->dv, of->dpositions};

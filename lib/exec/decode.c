@@ -94,15 +94,34 @@ static char *address(const struct decoder *d, const struct decode_list *l, int b
 
 /* ---- steps -------------------------------------------------------------------------------- */
 
+/* Where the documents of n positions start, or how far into them these are; the tokens so far are known. Who
+ * takes a part of all positions has them all, those that are not yet known with what stands there. */
+static void stage_documents(struct decoder *d, const struct model_tensor *t, int64_t n,
+                            int64_t first) {
+    first = n == d->positions ? 0 : first;
+    for (int64_t b = 0; b < d->o.batch; b++) {
+        const int32_t *tokens = d->given.tokens + b * d->given.stride;
+        int32_t *out = d->staged + b * n;
+        int64_t open = 0;
+        documents_mark(tokens, 0, first, t->end, &open, NULL);
+        documents_mark(tokens + first, first, n, t->end, &open, out);
+        for (int64_t i = 0; i < n && t->source == DATA_DOCUMENT_POSITION; i++)
+            out[i] = (int32_t)(first + i) - out[i];
+    }
+}
+
 /* The ids that an input wants, dense. */
 static int run_input(struct decoder *d, const struct decode_list *l,
                      const struct decode_step *s, int64_t first, struct err *err) {
     const struct given *g = &d->given;
     const int64_t n = l->buffers.p[s->ins.out.input.y].elems, batch = d->o.batch;
+    const struct model_tensor *t = &d->m->tensors[s->ins.tensor];
     const int32_t *from = d->staged;
-    switch (d->m->tensors[s->ins.tensor].source) {
+    switch (t->source) {
     case DATA_INPUT: from = g->input; break;
     case DATA_INPUT_LENGTH: from = g->lengths; break;
+    case DATA_DOCUMENT_START:
+    case DATA_DOCUMENT_POSITION: stage_documents(d, t, n / batch, first); break;
     default:
         for (int64_t b = 0; b < batch; b++)
             memcpy(d->staged + b * (n / batch), g->tokens + b * g->stride + first,
@@ -288,7 +307,7 @@ struct decoder *decoder_create(struct model *m, const struct decoder_options *o,
         device_create(o->device ? o->device : &device_backend_cpu, 0, o->threads, err);
     if (d->device && (d->stream = device_stream_create(d->device, err)) &&
         compile(d, err) == 0 && allocate(d, err) == 0) {
-        d->staged = mem_array((size_t)(o->batch * PROMPT_POSITIONS), sizeof *d->staged);
+        d->staged = mem_array((size_t)(o->batch * d->positions), sizeof *d->staged);
         return d;
     }
     decoder_destroy(d);

@@ -109,6 +109,21 @@ static struct decode_copy third(const struct attention_n *n, int64_t positions, 
                                 .dst_step = of > positions ? positions * width : 0};
 }
 
+/* Where the documents of a device's own queries start, read once more, or -1. */
+static int own_starts(struct decode_list *l, const struct instr *attention) {
+    const int whole = attention->in.attention.starts;
+    for (int64_t i = 0; i < l->steps.n && whole >= 0; i++) {
+        if (l->steps.p[i].kind != DECODE_INPUT || l->steps.p[i].ins.out.input.y != whole)
+            continue;
+        struct instr input = l->steps.p[i].ins;
+        input.out.input.y = add_buffer(l, l->buffers.p[whole].elems / l->devices,
+                                       l->buffers.p[whole].dtype);
+        add_step(l, DECODE_INPUT, &input);
+        return input.out.input.y;
+    }
+    return whole;
+}
+
 /* Attention over queries, keys and values in one tensor needs all of it on every device, since
  * queries lie between the keys; here they are taken apart, and each device has its own queries.
  * The step that kept them all in one goes. */
@@ -127,8 +142,10 @@ static void unpack(struct decode_list *l, const struct instr *attention, int pac
     add_copy(l, DECODE_KEEP, attention, x, k, third(&n, l->positions, 1, n.seq));
     add_copy(l, DECODE_KEEP, attention, x, v, third(&n, l->positions, 2, n.seq));
     add_copy(l, DECODE_LAUNCH, attention, x, q, third(&n, l->positions, 0, l->positions));
+    const int starts = own_starts(l, attention);
     struct decode_step *s = add_step(l, DECODE_LAUNCH, attention);
     s->at_rank = true;
+    s->ins.in.attention.starts = starts;
     s->ins.n.attention.packed = 0;
     s->ins.n.attention.seq = l->positions;
     s->ins.in.attention.q = q;
@@ -229,7 +246,8 @@ static bool follows_tokens(const struct decode_list *l, const struct decode_step
     bool stepped = s->kind == DECODE_KEEP || is_slice(&s->ins);
     if (s->kind == DECODE_INPUT) {
         enum data_source source = l->plan->model->tensors[s->ins.tensor].source;
-        return source == DATA_TOKEN || source == DATA_SHIFTED_TARGET;
+        return source == DATA_TOKEN || source == DATA_SHIFTED_TARGET ||
+               source == DATA_DOCUMENT_START || source == DATA_DOCUMENT_POSITION;
     }
     for (int k = 0; k < info->n_in; k++)
         stepped |= s->ins.in.v[k] >= 0 && l->buffers.p[s->ins.in.v[k]].stepped;

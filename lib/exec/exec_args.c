@@ -34,9 +34,11 @@ ARGS(linear) {
     t->r->args.skip_bias = !t->r->args.counts;
 }
 
+/* The first row of the table that the rank has; rows at positions are counted from one on. */
 ARGS(embedding) {
     t->r->args.first =
-        exec_box(t->c, &t->m->params[t->ins->param].shape, t->ins->place).first[0];
+        exec_box(t->c, &t->m->params[t->ins->param].shape, t->ins->place).first[0] -
+        (int64_t)attr_of(t, ATTR_start);
 }
 
 /* The first row of the table that the rank's positions take. */

@@ -4,24 +4,13 @@
 static enum data_kind data_kind_of(enum data_source source) {
     switch (source) {
     case DATA_TOKEN:
-    case DATA_NEXT_TOKEN: return DATA_TOKENS;
+    case DATA_NEXT_TOKEN:
+    case DATA_DOCUMENT_START:
+    case DATA_DOCUMENT_POSITION: return DATA_TOKENS;
     case DATA_IMAGE:
     case DATA_LABEL: return DATA_IMAGES;
     default: return DATA_PAIRS;
     }
-}
-
-/* Token ids and labels are below all sizes of logits. */
-static int64_t classes_of(const struct model *m) {
-    int64_t classes = INT64_MAX;
-    for (int i = 0; i < m->n_ops; i++) {
-        if (op_targets(&m->ops[i]) < 0)
-            continue;
-        const struct shape *logits = &m->tensors[m->ops[i].in[0]].shape;
-        int64_t n = m->dims[logits->dim[logits->rank - 1]].size;
-        classes = n < classes ? n : classes;
-    }
-    return classes;
 }
 
 /* Inputs of one sequence have one length. */
@@ -52,6 +41,8 @@ static int take_input(const struct model *m, const struct model_tensor *t,
     switch (t->source) {
     case DATA_TOKEN:
     case DATA_NEXT_TOKEN:
+    case DATA_DOCUMENT_START:
+    case DATA_DOCUMENT_POSITION:
     case DATA_INPUT: return take_seq(m, t, &spec->seq, err);
     case DATA_TARGET:
     case DATA_SHIFTED_TARGET: return take_seq(m, t, &spec->target_seq, err);
@@ -72,7 +63,7 @@ static int check_sequences(const struct data_spec *spec, struct err *err) {
 int exec_data_spec(const struct model *m, struct data_spec *spec, struct err *err) {
     const struct model_data *d = &m->data;
     const struct model_tensor *first = NULL;
-    int64_t classes = classes_of(m);
+    int64_t classes = model_classes(m);
     spec->vocab = spec->classes = classes;
     spec->seq = spec->target_seq = 0;
     spec->ids = (struct data_ids){d->pad, d->start, d->eos,

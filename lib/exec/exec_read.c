@@ -11,10 +11,22 @@ enum dtype exec_form(const struct exec *x, enum data_split split, const struct i
     }
 }
 
+/* Where the documents of positions start, or how far into them these are. */
+static int read_documents(const struct data *data, enum data_split split,
+                          const struct model_tensor *t, int64_t sample, int64_t at,
+                          int64_t n, int32_t *out, struct err *err) {
+    if (data_documents(data, split, sample, at, n, t->end, out, err) < 0)
+        return -1;
+    for (int64_t i = 0; i < n && t->source == DATA_DOCUMENT_POSITION; i++)
+        out[i] = (int32_t)(at + i) - out[i];
+    return 0;
+}
+
 /* Numbers of a data input from position `at` of a sample on, in its form. */
-static int read_run(const struct data *data, enum data_split split, enum data_source source,
-                    int64_t sample, int64_t at, int64_t n, void *out, struct err *err) {
-    switch (source) {
+static int read_run(const struct data *data, enum data_split split,
+                    const struct model_tensor *t, int64_t sample, int64_t at, int64_t n,
+                    void *out, struct err *err) {
+    switch (t->source) {
     case DATA_TOKEN:
     case DATA_IMAGE: return data_packed(data, split, sample, at, n, out, err);
     case DATA_NEXT_TOKEN:
@@ -27,6 +39,9 @@ static int read_run(const struct data *data, enum data_split split, enum data_so
     case DATA_SHIFTED_TARGET:
         return data_target(data, split, sample, at, n, true, out, err);
     case DATA_LABEL: return data_image(data, split, sample, 0, 0, NULL, out, err);
+    case DATA_DOCUMENT_START:
+    case DATA_DOCUMENT_POSITION:
+        return read_documents(data, split, t, sample, at, n, out, err);
     case DATA_SOURCE_COUNT: break;
     }
     return err_system(err, "no source of data");
@@ -34,12 +49,12 @@ static int read_run(const struct data *data, enum data_split split, enum data_so
 
 /* The same, always of 32 bits. */
 static int read_whole(const struct data *data, enum data_split split,
-                      enum data_source source, int64_t sample, int64_t at, int64_t n,
+                      const struct model_tensor *t, int64_t sample, int64_t at, int64_t n,
                       int32_t *out, struct err *err) {
-    switch (source) {
+    switch (t->source) {
     case DATA_TOKEN: return data_tokens(data, split, sample, at, n, out, NULL, err);
     case DATA_NEXT_TOKEN: return data_tokens(data, split, sample, at, n, NULL, out, err);
-    default: return read_run(data, split, source, sample, at, n, out, err);
+    default: return read_run(data, split, t, sample, at, n, out, err);
     }
 }
 
@@ -81,8 +96,8 @@ int exec_read_box(const struct exec *x, enum data_split split, int64_t sample,
             one /= b->size[d];
             step *= whole.size[d];
         }
-        rc = read_run(x->data, split, t->source, first + one, at, r.n,
-                      (char *)out + i * run_bytes, err);
+        rc = read_run(x->data, split, t, first + one, at, r.n, (char *)out + i * run_bytes,
+                      err);
         if (rc < 0)
             err_prefix(err, "sample %lld", (long long)(first + one));
     }
@@ -101,7 +116,7 @@ static int count_sample(const struct exec *x, enum data_split split,
     int64_t elems = extents_count(&one);
     for (int64_t at = 0, n; at < elems; at += n) {
         n = elems - at < PIECE ? elems - at : PIECE;
-        if (read_whole(x->data, split, t->source, sample, at, n, piece, err) < 0)
+        if (read_whole(x->data, split, t, sample, at, n, piece, err) < 0)
             return -1;
         for (int64_t i = 0; i < n; i++)
             *count += piece[i] >= 0 && piece[i] != l->ignore;

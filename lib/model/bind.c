@@ -169,7 +169,8 @@ static int match_all(struct binding *b, const struct slot *slots, int n, struct 
 
 static int add_dim(const struct binding *b, struct op_space *s, int dim, enum role role,
                    struct err *err) {
-    if (role != ROLE_gathered && op_space_find(s, dim) >= 0)
+    /* What no layout splits may have the name of another, which it means then. */
+    if (role != ROLE_gathered && role != ROLE_whole && op_space_find(s, dim) >= 0)
         return err_input(err, "dim \"%.64s\" has two roles in this op", b->dims[dim].name);
     if (s->n == OP_MAX_SPACE)
         return err_input(err, "more than %d dims in one op", OP_MAX_SPACE);

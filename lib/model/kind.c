@@ -172,11 +172,27 @@ int kind_least(const struct kind *k) {
     return n;
 }
 
-enum kind_id kind_form(enum kind_id id, int n_in) {
+/* Has a slot room for so many dims? */
+static bool takes_rank(const struct kind_slot *s, int rank) {
+    for (int i = 0; i < s->rank; i++)
+        if (s->dim[i].group)
+            return true;
+    return rank < 0 || s->rank == rank;
+}
+
+enum kind_id kind_form(enum kind_id id, int n_in, const int *ranks) {
+    int first = -1;
     for (int i = 0; i < KIND_COUNT; i++) {
         const struct kind *k = kind_of((enum kind_id)i);
-        if (!strcmp(k->name, kind_of(id)->name) && kind_least(k) <= n_in && n_in <= k->n_in)
+        if (strcmp(k->name, kind_of(id)->name) != 0 || kind_least(k) > n_in ||
+            n_in > k->n_in)
+            continue;
+        bool fits = true;
+        for (int j = 0; j < n_in; j++)
+            fits &= takes_rank(&k->in[j], ranks[j]);
+        if (fits)
             return (enum kind_id)i;
+        first = first < 0 ? i : first;
     }
-    return id;
+    return first < 0 ? id : (enum kind_id)first;
 }

@@ -33,8 +33,8 @@
  * expert, and so do those that stand where a pattern has a number: query, key and value in one weight are
  * three. Optimizers for matrices (Muon) step these; all others step number by number.
  *
- * A kind may have several forms, lines of one name told apart by the number of operands. To add
- * a kind: a line here, its lowering in program/lower_*.c, and the instructions and kernels that
+ * A kind may have several forms, lines of one name told apart by the number of operands or, where that is
+ * the same, by how many dims these have. To add a kind: a line here, its lowering in program/lower_*.c, and the instructions and kernels that
  * this needs.
  */
 #ifndef WEFT_KIND_H
@@ -122,8 +122,12 @@ enum kind_flag {
 #define KINDS(X)                                                                           \
     X(embedding, "embedding", "ids:int[B..]", "weight[v w]", "y[B.. w]", "", "", 0)        \
     X(bias, "bias", "x[B.. P..]", "weight[P..]", "y[B.. P..]", "", "", 0)                  \
+    X(bias_at, "bias", "x[B.. s h] at:int[B.. s]", "weight[n h]", "y[B.. s h]", "n whole", \
+      "", 0)                                                                               \
     X(rows, "rows", "x[B.. s h]", "weight[n h]", "y[B.. s h]", "n whole",                  \
       "start=0 step=1", 0)                                                                 \
+    X(rows_at, "rows", "x[B.. s h] at:int[B.. s]", "weight[n h]", "y[B.. s h]", "n whole", \
+      "start=0", 0)                                                                        \
     X(prepend, "prepend", "x[B.. s h]", "weight[r h]", "y[B.. t h]",                       \
       "s whole r whole t whole", "", 0)                                                    \
     X(select, "select", "x[B.. s h]", "", "y[B.. h]", "s whole", "at=0", KIND_CHEAP)       \
@@ -137,9 +141,12 @@ enum kind_flag {
     X(attention, "attention", "q[b s h d] k[b t h/ d] v[b t h/ d] lengths:int[b]?",        \
       "positions[n h]?", "y[b s h d]", "t gathered d whole n whole",                       \
       "causal=0 scale=0 fan=0 distance=128 window=0 softcap=0", KIND_BULKY)                \
-    X(attention_packed, "attention", "qkv[b s 3 h d]", "positions[n h]?", "y[b s h d]",    \
-      "s whole d whole n whole", "causal=0 scale=0 fan=0 distance=128 window=0 softcap=0", \
-      KIND_BULKY)                                                                          \
+    X(attention_inside, "attention", "q[b s h d] k[b t h/ d] v[b t h/ d] starts:int[b s]", \
+      "positions[n h]?", "y[b s h d]", "t gathered d whole n whole",                       \
+      "causal=0 scale=0 fan=0 distance=128 window=0 softcap=0", KIND_BULKY)                \
+    X(attention_packed, "attention", "qkv[b s 3 h d] starts:int[b s]?", "positions[n h]?", \
+      "y[b s h d]", "s whole d whole n whole",                                             \
+      "causal=0 scale=0 fan=0 distance=128 window=0 softcap=0", KIND_BULKY)                \
     X(rotary, "rotary", "x[b s h d%2]", "", "y[b s h d]", "d whole",                       \
       "base=10000 share=1 factor=1 original=0 low=1 high=4 by_pair=0 gain=1", KIND_CHEAP)  \
     X(swiglu, "swiglu", "x[B..] z[B..]", "", "y[B..]", "", "", KIND_CHEAP)                 \
@@ -226,7 +233,8 @@ const struct kind *kind_of(enum kind_id id);
 enum kind_id kind_find(const char *name);
 /* Operands that it needs. */
 int kind_least(const struct kind *k);
-/* The form of the same kind that takes so many operands, or the first. */
-enum kind_id kind_form(enum kind_id id, int n_in);
+/* The form of the same kind that takes so many operands, of so many dims each (ranks; -1 = any), or, if
+ * there is none, the first that takes so many, or the first of all. */
+enum kind_id kind_form(enum kind_id id, int n_in, const int *ranks);
 
 #endif

@@ -66,6 +66,18 @@ bool model_has_backward(const struct model *m, int op) {
     return has;
 }
 
+int64_t model_classes(const struct model *m) {
+    int64_t classes = INT64_MAX;
+    for (int i = 0; i < m->n_ops; i++) {
+        if (op_targets(&m->ops[i]) < 0)
+            continue;
+        const struct shape *logits = &m->tensors[m->ops[i].in[0]].shape;
+        const int64_t n = m->dims[logits->dim[logits->rank - 1]].size;
+        classes = n < classes ? n : classes;
+    }
+    return classes;
+}
+
 int model_loss_index(const struct model *m, int op) {
     int losses = 0;
     for (int i = 0; i < op; i++)
@@ -94,11 +106,17 @@ static double shape_volume(const struct model *m, const struct shape *s, int64_t
     return n;
 }
 
-/* Two products of every query with the keys that it sees. */
+static bool attends(const struct model_op *op) {
+    return op->kind == OP_attention || op->kind == OP_attention_inside ||
+           op->kind == OP_attention_packed;
+}
+
+/* Two products of every query with the keys that it sees, of the whole sequence: how long documents are the
+ * model does not know. */
 static double attention_flops(const struct model *m, const struct model_op *op,
                               int64_t batch) {
     const struct shape *y = &m->tensors[op->out[0]].shape;
-    const struct shape *keys = &m->tensors[op->in[op->n_in > 1]].shape;
+    const struct shape *keys = &m->tensors[op->in[op->n_in > 2]].shape;
     double seen = keys_seen(m->dims[y->dim[1]].size, m->dims[keys->dim[1]].size,
                             op->attr[ATTR_causal] != 0, (int64_t)op->attr[ATTR_window]);
     return 4 * shape_volume(m, y, batch) * seen;
@@ -106,7 +124,7 @@ static double attention_flops(const struct model *m, const struct model_op *op,
 
 /* A product, and a convolution, of all dims of the iteration space. */
 double model_op_flops(const struct model *m, const struct model_op *op, int64_t batch) {
-    if (op->kind == OP_attention || op->kind == OP_attention_packed)
+    if (attends(op))
         return attention_flops(m, op, batch);
     if (op->kind != OP_einsum && op->kind != OP_conv2d)
         return 0;
@@ -129,11 +147,11 @@ double model_step_flops(const struct model *m, int64_t batch) {
         return 3 * model_forward_flops(m, batch);
     for (int i = 0; i < m->n_ops; i++) {
         const struct model_op *op = &m->ops[i];
-        bool attends = op->kind == OP_attention || op->kind == OP_attention_packed;
-        double times = attends ? 1 + 2 * takes_gradient(m, op) : 1;
-        for (int k = 0; k < op->n_in && !attends; k++)
+        const bool both = attends(op);
+        double times = both ? 1 + 2 * takes_gradient(m, op) : 1;
+        for (int k = 0; k < op->n_in && !both; k++)
             times += m->tensors[op->in[k]].gradient;
-        if (!attends && op->n_param && op->param[0] >= 0)
+        if (!both && op->n_param && op->param[0] >= 0)
             times += !m->params[op->param[0]].frozen;
         flops += times * model_op_flops(m, op, batch);
     }

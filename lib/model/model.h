@@ -26,7 +26,8 @@ enum {
     OP_MAX_SPACE = 16, /* dims of an op's iteration space */
 };
 
-/* What a data input holds: name, of whole numbers, dims behind batch. */
+/* What a data input holds: name, of whole numbers, dims behind batch. Hashes of models hold the numbers: new
+ * ones come last. */
 #define DATA_SOURCES(X)                                                                    \
     X(TOKEN, "token", true, 1)                                                             \
     X(NEXT_TOKEN, "next-token", true, 1)                                                   \
@@ -35,7 +36,9 @@ enum {
     X(TARGET, "target", true, 1)                                                           \
     X(SHIFTED_TARGET, "shifted-target", true, 1)                                           \
     X(IMAGE, "image", false, ANY_DIMS)                                                     \
-    X(LABEL, "label", true, 0)
+    X(LABEL, "label", true, 0)                                                             \
+    X(DOCUMENT_START, "document-start", true, 1)                                           \
+    X(DOCUMENT_POSITION, "document-position", true, 1)
 enum data_source {
 #define X(id, name, integer, dims) DATA_##id,
     DATA_SOURCES(X)
@@ -75,6 +78,7 @@ struct model_tensor {
     bool wide;               /* always f32, whatever the type of a plan's tensors */
     bool gradient;           /* something that is trained is upstream: it has a gradient */
     enum data_source source; /* where producer < 0 */
+    int32_t end; /* of documents' starts and positions: the token that ends a document */
 };
 
 enum param_init { INIT_ZEROS, INIT_ONES, INIT_NORMAL, INIT_UNIFORM };
@@ -222,6 +226,8 @@ bool op_is(const struct model_op *op, enum kind_flag flag);
 bool model_has_backward(const struct model *m, int op);
 /* The tensor of the targets that this op is the mean loss of, or -1 where it is none of targets. */
 int op_targets(const struct model_op *op);
+/* Token ids and labels are below this: the least size of logits; INT64_MAX where there are none. */
+int64_t model_classes(const struct model *m);
 /* How many losses of targets there are, and the index of one among them, in the order of the ops. */
 int model_losses(const struct model *m);
 int model_loss_index(const struct model *m, int op);

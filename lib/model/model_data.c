@@ -46,12 +46,33 @@ static int check_input_dims(const struct model_tensor *t, struct err *err) {
                                  : " and the dims of a sample");
 }
 
+/* "end" of what is said of documents: the token behind which another begins. Returns 1 where it is -1: there is
+ * no such token, and no such input. */
+static int read_end(struct reader *r, const json_t *v, struct model_tensor *t,
+                    struct err *err) {
+    const json_t *given = json_object_get(v, "end");
+    int64_t end = -1;
+    if (t->source != DATA_DOCUMENT_START && t->source != DATA_DOCUMENT_POSITION)
+        return given
+                   ? err_input(err, "end: only starts and positions of documents have one")
+                   : 0;
+    if (!given)
+        return err_input(err, "end: missing (expected the token that ends a document)");
+    if (read_int(r, given, "end", &end, err) < 0)
+        return -1;
+    if (end < -1 || end > INT32_MAX)
+        return err_input(err, "end: expected a token id, or -1 for none, got %lld",
+                         (long long)end);
+    t->end = (int32_t)end;
+    return end < 0;
+}
+
 /* A data input: batch first; then what its source can give. */
 static int read_input(struct reader *r, const char *name, const json_t *v,
                       struct err *err) {
     struct model_tensor t = {.name = arena_strdup(&r->m->arena, name), .producer = -1};
     json_t *dims;
-    if (json_keys(v, "dims source", err) < 0 ||
+    if (json_keys(v, "dims source end", err) < 0 ||
         json_array_member(v, "dims", &dims, err) < 0 ||
         read_shape(r, dims, &t.shape, err) < 0 || read_source(v, &t, err) < 0)
         return -1;
@@ -59,6 +80,9 @@ static int read_input(struct reader *r, const char *name, const json_t *v,
         return err_input(err, "dims: expected batch first");
     if (check_input_dims(&t, err) < 0)
         return -1;
+    const int none = read_end(r, v, &t, err);
+    if (none)
+        return none < 0 ? -1 : 0;
     arr_push(&r->tensors, t);
     read_name_tensor(r, name, (int)r->tensors.n - 1);
     return 0;
@@ -70,6 +94,18 @@ int read_inputs(struct reader *r, const json_t *inputs, struct err *err) {
     json_object_foreach((json_t *)inputs, name, v) {
         if (read_input(r, name, v, err) < 0)
             return err_at(err, "inputs.%s", name);
+    }
+    return 0;
+}
+
+int read_check_ends(const struct model *m, struct err *err) {
+    const int64_t classes = model_classes(m);
+    for (int i = 0; i < m->n_tensors; i++) {
+        const struct model_tensor *t = &m->tensors[i];
+        if (t->producer < 0 && t->end >= classes)
+            return err_input(err,
+                             "inputs.%s.end: token %d is none of the vocabulary's %lld",
+                             t->name, (int)t->end, (long long)classes);
     }
     return 0;
 }

@@ -42,9 +42,14 @@ static uint64_t add_op(const struct model *m, uint64_t h, const struct model_op 
  * has. */
 uint64_t model_hash(const struct model *m) {
     uint64_t h = 0;
-    for (int i = 0; i < m->n_tensors; i++)
-        if (m->tensors[i].producer < 0)
-            h = add_shape(m, add_int(h, m->tensors[i].source), &m->tensors[i].shape);
+    for (int i = 0; i < m->n_tensors; i++) {
+        const struct model_tensor *t = &m->tensors[i];
+        if (t->producer >= 0)
+            continue;
+        h = add_shape(m, add_int(h, t->source), &t->shape);
+        if (t->source == DATA_DOCUMENT_START || t->source == DATA_DOCUMENT_POSITION)
+            h = add_int(h, t->end);
+    }
     for (int i = 0; i < m->n_params; i++) {
         const struct model_param *p = &m->params[i];
         h = add_shape(m, add_text(h, p->name), &p->shape);

@@ -323,14 +323,41 @@ static bool does_nothing(const struct model_op *op) {
            (op->kind == OP_add && op->n_in == 1);
 }
 
+/* The operand that says where documents start, or 0. */
+static int starts_of(const struct model_op *op) {
+    return op->kind == OP_attention_inside                    ? 3
+           : op->kind == OP_attention_packed && op->n_in == 2 ? 1
+                                                              : 0;
+}
+
+/* Whole numbers that say where a key or a row is are those that the data's reader gives: others could be of
+ * places that are not there. */
+static int check_documents(const struct reader *r, const struct model_op *op,
+                           struct err *err) {
+    const bool row = op->kind == OP_bias_at || op->kind == OP_rows_at;
+    const int at = row ? 1 : starts_of(op);
+    const enum data_source want = row ? DATA_DOCUMENT_POSITION : DATA_DOCUMENT_START;
+    const struct model_tensor *t = at ? &r->tensors.p[op->in[at]] : NULL;
+    if (!t || (t->producer < 0 && t->source == want))
+        return 0;
+    return err_input(
+        err, "in[%d]: %s expects an input of the source %s here, got \"%.64s\"", at,
+        kind_of(op->kind)->name,
+        want == DATA_DOCUMENT_START ? "document-start" : "document-position", t->name);
+}
+
 /* A window ends with the query's own key; what a cap lets through is the score alone. */
 static int check_numbers(const struct model_op *op, struct err *err) {
     if (op->kind == OP_scale && op->attr[ATTR_fan] == 0)
         return err_input(err, "fan: expected at least 1, got 0");
-    if (op->kind != OP_attention && op->kind != OP_attention_packed)
+    if (op->kind != OP_attention && op->kind != OP_attention_inside &&
+        op->kind != OP_attention_packed)
         return 0;
     if (op->attr[ATTR_window] != 0 && op->attr[ATTR_causal] == 0)
         return err_input(err, "window: only causal attention has one");
+    if (starts_of(op) && op->attr[ATTR_causal] == 0)
+        return err_input(err, "in[%d]: only causal attention keeps inside documents",
+                         starts_of(op));
     if (op->attr[ATTR_softcap] != 0 && op->param[0] >= 0)
         return err_input(err, "softcap: attention with positions has none");
     return 0;
@@ -345,7 +372,8 @@ static const struct model_dim *dim_behind(const struct reader *r, const struct s
 /* Rows, and positions, that an op names by number are there; what is put in front makes longer. */
 static int check_positions(const struct reader *r, const struct model_op *op,
                            const struct slot_shapes *shapes, struct err *err) {
-    if (op->kind != OP_rows && op->kind != OP_prepend && op->kind != OP_select)
+    const bool row = op->kind == OP_bias_at || op->kind == OP_rows_at;
+    if (op->kind != OP_rows && !row && op->kind != OP_prepend && op->kind != OP_select)
         return 0;
     const struct model_dim *s = dim_behind(r, shapes->in[0], 2);
     if (op->kind == OP_select)
@@ -364,13 +392,26 @@ static int check_positions(const struct reader *r, const struct model_op *op,
                          t->name, (long long)t->size, (long long)(s->size + table->size),
                          table->name, s->name);
     }
-    const double last = op->attr[ATTR_start] + op->attr[ATTR_step] * (double)(s->size - 1);
+    const double step = row ? 1 : op->attr[ATTR_step];
+    const double last = op->attr[ATTR_start] + step * (double)(s->size - 1);
     return last < (double)table->size
                ? 0
                : err_input(
                      err,
                      "weight: \"%.64s\" has %lld rows, the last position takes number %.0f",
                      table->name, (long long)table->size, last);
+}
+
+/* The form of a kind that takes operands of these names. */
+static enum kind_id form_of(const struct reader *r, enum kind_id kind, const json_t *in) {
+    int ranks[KIND_MAX_SLOTS];
+    const int n = (int)json_array_size(in);
+    for (int i = 0; i < n && i < KIND_MAX_SLOTS; i++) {
+        const char *name = json_string_value(json_array_get(in, (size_t)i));
+        const int t = name ? read_find(r->tensor_of, name) : -1;
+        ranks[i] = t < 0 ? -1 : r->tensors.p[t].shape.rank;
+    }
+    return kind_form(kind, n, ranks);
 }
 
 /* Results are entered last, so that an op does not read its own. */
@@ -381,14 +422,15 @@ int read_op(struct reader *r, const json_t *v, struct err *err) {
     if (read_name(r, v, &op, err) < 0)
         return -1;
     json_t *in = operand_names(r, v);
-    op.kind = kind_form(op.kind, (int)json_array_size(in));
-    bool good =
-        check_op_keys(v, kind_of(op.kind), err) == 0 && read_attrs(r, v, &op, err) == 0 &&
-        read_operands(r, v, in, &op, &shapes, err) == 0 &&
-        read_results(r, v, &op, results, &shapes, err) == 0 &&
-        read_params(r, v, &op, err) == 0 && check_numbers(&op, err) == 0 &&
-        bind(r, &op, &shapes, err) == 0 && check_positions(r, &op, &shapes, err) == 0 &&
-        read_routing(r, &op, &shapes, err) == 0;
+    op.kind = form_of(r, op.kind, in);
+    bool good = check_op_keys(v, kind_of(op.kind), err) == 0 &&
+                read_attrs(r, v, &op, err) == 0 &&
+                read_operands(r, v, in, &op, &shapes, err) == 0 &&
+                read_results(r, v, &op, results, &shapes, err) == 0 &&
+                read_params(r, v, &op, err) == 0 && check_numbers(&op, err) == 0 &&
+                check_documents(r, &op, err) == 0 && bind(r, &op, &shapes, err) == 0 &&
+                check_positions(r, &op, &shapes, err) == 0 &&
+                read_routing(r, &op, &shapes, err) == 0;
     json_decref(in);
     if (!good)
         return -1;

@@ -256,6 +256,8 @@ static int read_document(struct reader *r, json_t *doc, const char *preset, cons
     if (read_frozen(m, json_object_get(doc, "frozen"), err) < 0)
         return -1;
     model_find_matrices(m);
+    if (read_check_ends(m, err) < 0)
+        return -1;
     m->hash = model_hash(m);
     /* A repeat may have no instance; where none has any, a size is a slip of the pen. */
     if (m->n_repeats > 0 && m->n_blocks == 0)

@@ -52,6 +52,8 @@ int read_set(struct reader *r, const char *set, struct err *err);
 int read_data(struct reader *r, const json_t *v, struct err *err);
 /* Section "inputs". */
 int read_inputs(struct reader *r, const json_t *inputs, struct err *err);
+/* Are tokens that end documents in the vocabulary, now that the graph is read? */
+int read_check_ends(const struct model *m, struct err *err);
 
 /* ---- model_op.c --------------------------------------------------------------------------- */
 

@@ -36,6 +36,8 @@ static void fill_infos(void) {
     info->in[info->n_in++] = (struct operand_info){#label, OPERAND_IDS};
 #define COUNTS(label, elems, below)                                                        \
     info->in[info->n_in++] = (struct operand_info){#label, OPERAND_IDS | OPERAND_COUNTS};
+#define STARTS(label, elems, below)                                                        \
+    info->in[info->n_in++] = (struct operand_info){#label, OPERAND_IDS | OPERAND_STARTS};
 #define SLOTS(label, elems, below)                                                         \
     info->in[info->n_in++] = (struct operand_info){#label, OPERAND_SLOTS};
 #define OUT(label, elems, bits)                                                            \

@@ -163,7 +163,7 @@ wrong() { # wrong FILTER PATTERN TEXT: the model of pairs after a jq filter
 }
 wrong '.inputs.targets.source = "label"' 'inputs.targets.*dims: expected batch alone' 'a label with positions'
 wrong '.inputs.targets.source = "next-token"' 'inputs: no data has both "input" and "targets"' 'two kinds of data'
-wrong '.inputs.targets.source = "answer"' 'source: expected token, .*, image or label, got "answer"' \
+wrong '.inputs.targets.source = "answer"' 'source: expected token, .*, label.* or document-position, got "answer"' \
     'an unknown source'
 wrong '.inputs.input.source = "target"' \
     'inputs.before: 12 positions, another input has 24 of the same sequence' 'one sequence of two lengths'

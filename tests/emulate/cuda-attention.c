@@ -4,6 +4,7 @@
  * cuda-attention-watched no access is a race, and nothing is read that was not written (watch.h); of every
  * sort of form one. */
 #include "../unit/tap.h"
+#include "common/rng.h"
 #include "cuda/cuda_impl.h"
 #include "cuda/cuda_workspace_attention.h"
 #include "device/attention.h"
@@ -29,6 +30,7 @@ struct form {
     const int32_t *lengths;
     int window;
     float cap;
+    int document; /* mean length of the documents of a sequence; 0: it is one */
 };
 
 enum tensor { Q, K, V, DO, O, DQ, DK, DV, TENSORS };
@@ -41,6 +43,7 @@ struct data {
     void *at[TENSORS];       /* of the type */
     float *lse, *dpositions; /* [batch, heads, seq]; [buckets, heads] */
     void *positions;         /* [buckets, heads] of the type */
+    int32_t *starts;         /* [batch, seq] of the queries' documents, or NULL */
 };
 
 static uint64_t random_state;
@@ -72,6 +75,20 @@ static void *typed_noise(const struct data *d, int64_t n, float scale) {
     return y;
 }
 
+/* Where the documents of the queries start: some have a token alone. */
+static int32_t *make_starts(const struct form *x) {
+    int32_t *starts = bytes_of((int64_t)x->batch * x->seq * 4);
+    for (int b = 0; b < x->batch; b++)
+        for (int i = 0, start = 0; i < x->first + x->seq; i++) {
+            if (rng_bits(11, (uint64_t)b, (uint64_t)i) % (uint64_t)x->document == 0 ||
+                i % 61 < 2)
+                start = i;
+            if (i >= x->first)
+                starts[b * x->seq + i - x->first] = start;
+        }
+    return starts;
+}
+
 static struct data make(const struct form *x, enum dtype dtype) {
     struct data d = {.x = *x, .dtype = dtype};
     const int64_t q = (int64_t)x->batch * x->seq * x->heads * x->dim;
@@ -88,13 +105,14 @@ static struct data make(const struct form *x, enum dtype dtype) {
     d.lse = typed_noise(&(struct data){.dtype = DTYPE_f32}, d.rows, 1);
     d.dpositions = typed_noise(&(struct data){.dtype = DTYPE_f32}, d.numbers, 1);
     d.positions = typed_noise(&d, d.numbers, 2);
+    d.starts = x->document ? make_starts(x) : NULL;
     return d;
 }
 
 static void release(struct data *d) {
     for (int i = 0; i < TENSORS; i++)
         free(d->at[i]);
-    free(d->lse), free(d->dpositions), free(d->positions);
+    free(d->lse), free(d->dpositions), free(d->positions), free(d->starts);
 }
 
 /* ---- one step: the keys of a part, which lie behind those of the parts before ------------------- */
@@ -160,7 +178,8 @@ static struct attention_n numbers_of(const struct form *x, int64_t keys) {
                                 .packed = x->packed,
                                 .lengths = x->lengths != NULL,
                                 .window = x->window,
-                                .capped = x->cap > 0};
+                                .capped = x->cap > 0,
+                                .starts = x->document > 0};
 }
 
 static struct attention_more_n more_of(const struct attention_n *n) {
@@ -175,7 +194,8 @@ static struct attention_more_n more_of(const struct attention_n *n) {
                                      .buckets = n->buckets,
                                      .lengths = n->lengths,
                                      .window = n->window,
-                                     .capped = n->capped};
+                                     .capped = n->capped,
+                                     .starts = n->starts};
 }
 
 /* ---- on the CPU, in floats ---------------------------------------------------------------------- */
@@ -183,7 +203,8 @@ static struct attention_more_n more_of(const struct attention_n *n) {
 static void on_cpu(const struct data *d, int part, bool more, bool backward) {
     struct step s = begin(d, part);
     const struct attention_n n = numbers_of(&d->x, s.kv_seq);
-    struct kernel_attention t = attention_of(&n, s.lengths, s.positions, &s.args);
+    struct kernel_attention t =
+        attention_of(&n, s.lengths, d->starts, s.positions, &s.args);
     float *q = d->at[Q], *k = (float *)s.k, *v = (float *)s.v, *dq = d->at[DQ];
     float *dk = (float *)s.dk, *dv = (float *)s.dv;
     const int64_t width = n.heads * n.dim;
@@ -210,26 +231,28 @@ static int launch(struct cuda_call *c, const struct data *d, const struct step *
     const union instr_n m = {.attention_more = more_of(&n.attention)};
     void *table = d->x.buckets ? d->positions : NULL;
     float *slopes = d->x.buckets ? d->dpositions : NULL;
+    int32_t *starts = d->starts;
     if (!more && !backward)
         return cuda_attention(
             c, &n.attention,
-            &(struct attention_src){d->at[Q], s->k, s->v, s->lengths, table, NULL},
+            &(struct attention_src){d->at[Q], s->k, s->v, s->lengths, starts, table, NULL},
             &(struct attention_dst){d->at[O], d->lse, NULL});
     if (!more)
         return cuda_attention_bwd(
             c, &n.attention_bwd,
-            &(struct attention_bwd_src){d->at[Q], s->k, s->v, s->lengths, table, d->at[O],
-                                        d->lse, d->at[DO], NULL},
+            &(struct attention_bwd_src){d->at[Q], s->k, s->v, s->lengths, starts, table,
+                                        d->at[O], d->lse, d->at[DO], NULL},
             &(struct attention_bwd_dst){d->at[DQ], s->dk, s->dv, slopes, NULL});
     if (!backward)
-        return cuda_attention_more(
-            c, &m.attention_more,
-            &(struct attention_more_src){d->at[Q], s->k, s->v, s->lengths, table, NULL},
-            &(struct attention_more_dst){d->at[O], d->lse, NULL});
+        return cuda_attention_more(c, &m.attention_more,
+                                   &(struct attention_more_src){d->at[Q], s->k, s->v,
+                                                                s->lengths, starts, table,
+                                                                NULL},
+                                   &(struct attention_more_dst){d->at[O], d->lse, NULL});
     return cuda_attention_more_bwd(
         c, &m.attention_more_bwd,
-        &(struct attention_more_bwd_src){d->at[Q], s->k, s->v, s->lengths, table, d->at[O],
-                                         d->lse, d->at[DO], NULL},
+        &(struct attention_more_bwd_src){d->at[Q], s->k, s->v, s->lengths, starts, table,
+                                         d->at[O], d->lse, d->at[DO], NULL},
         &(struct attention_more_bwd_dst){d->at[DQ], s->dk, s->dv, slopes, NULL});
 }
 
@@ -305,13 +328,14 @@ static bool same(const struct data *a, const struct data *b) {
 }
 
 static void describe(const struct form *x, char *to, size_t size) {
-    snprintf(to, size,
-             "%d x %d/%d heads from %d, %d from %d x %d in %d from %d, dim %d%s%s%s%s%s%s",
-             x->batch, x->heads, x->group, x->first_head, x->seq, x->first, x->kv_seq,
-             x->parts, x->own, x->dim, x->causal ? ", causal" : "",
-             x->packed ? ", packed" : "", x->lengths ? ", lengths" : "",
-             x->buckets ? ", positions" : "", x->window ? ", window" : "",
-             x->cap > 0 ? ", cap" : "");
+    snprintf(
+        to, size,
+        "%d x %d/%d heads from %d, %d from %d x %d in %d from %d, dim %d%s%s%s%s%s%s%s",
+        x->batch, x->heads, x->group, x->first_head, x->seq, x->first, x->kv_seq, x->parts,
+        x->own, x->dim, x->causal ? ", causal" : "", x->packed ? ", packed" : "",
+        x->lengths ? ", lengths" : "", x->buckets ? ", positions" : "",
+        x->window ? ", window" : "", x->cap > 0 ? ", cap" : "",
+        x->document ? ", documents" : "");
 }
 
 /* How far the results of a pass are; `bad` says which are too far. */
@@ -411,24 +435,45 @@ static const struct form forms[] = {
      .window = 33},
     {1, 2, 1, 2, 40, 90, 64, .parts = 1, .cap = 0.3f},
     {1, 2, 1, 2, 70, 70, 64, .causal = true, .packed = true, .parts = 1, .window = 40},
+    {1, 2, 1, 2, 60, 210, 64, .causal = true, .first = 140, .parts = 1, .window = 70},
+    {1, 2, 1, 2, 43, 129, 64, .causal = true, .first = 86, .parts = 3, .own = 2,
+     .window = 30},
+    /* documents shorter and longer than blocks; parts of which some queries see nothing */
+    {3, 2, 1, 2, 200, 200, 64, .causal = true, .packed = true, .parts = 1, .document = 20},
+    {2, 2, 2, 1, 300, 300, 64, .causal = true, .parts = 1, .document = 150},
+    {1, 2, 1, 2, 170, 170, 128, .causal = true, .parts = 1, .document = 60, .window = 50},
+    {2, 1, 1, 1, 43, 129, 64, .causal = true, .first = 86, .parts = 3, .own = 2,
+     .document = 25},
+    {2, 1, 1, 1, 60, 180, 64, .causal = true, .first = 60, .parts = 3, .own = 1,
+     .document = 100},
+    {1, 2, 1, 2, 80, 240, 96, .causal = true, .first = 160, .parts = 1, .document = 50},
+    {2, 2, 1, 2, 90, 90, 64, .causal = true, .buckets = 32, .distance = 128, .parts = 1,
+     .document = 30},
+    {1, 2, 1, 2, 140, 140, 256, .causal = true, .parts = 1, .document = 40},
+    {1, 2, 1, 2, 140, 140, 20, .causal = true, .parts = 1, .document = 40, .cap = 0.5f},
 };
+
+static const char *only; /* the form that was asked for, or NULL */
 
 /* Watched or under sanitizers, which is slow, fewer; f16 goes through the templates of bf16. */
 static bool tried(size_t form, enum dtype dtype) {
+    if (only)
+        return atoi(only) == (int)form;
     const bool slow = emu_watched() || SANITIZED;
     return is_of_today((int64_t)form, slow ? 10 : 4) &&
            (!slow || dtype != DTYPE_f16 || getenv("WEFT_LONG"));
 }
 
-/* Windows and caps are the plain kernels'. */
+/* Caps are the plain kernels'. */
 static bool on_tensor_cores(const struct form *x) {
-    return !x->window && x->cap <= 0;
+    return x->cap <= 0;
 }
 
 /* All forms, or the one that is named. */
 int main(int argc, char **argv) {
     static const enum dtype types[] = {DTYPE_bf16, DTYPE_f32, DTYPE_f16};
     struct err err = {0};
+    only = argc > 1 ? argv[1] : NULL;
     if (!cuda_attention) {
         printf("1..0 # SKIP the kernels are not there: no compiler of C++\n");
         return 0;
@@ -438,7 +483,7 @@ int main(int argc, char **argv) {
     which = "mma";
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         for (size_t k = 0; k < sizeof types / sizeof *types; k++)
-            if (argc < 2 ? tried(i, types[k]) : atoi(argv[1]) == (int)i)
+            if (tried(i, types[k]))
                 check(forms + i, types[k]);
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         if (on_tensor_cores(&forms[i]) && forms[i].dim <= 128 && forms[i].dim % 8 == 0 &&

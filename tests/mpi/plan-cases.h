@@ -87,6 +87,14 @@ static const struct {
     {"falcon-new:nano", "layers=2,hidden=48,heads=12,kv_heads=4,seq=12,vocab=48"},
     {MODELS "adapters.json",
      "layers=2,seq=24,hidden=24,heads=12,ffn=48,vocab=48,tied=1,lora=6,lora_alpha=3"},
+    /* documents in a sequence: attention inside them, rows at positions in them */
+    {"llama:nano",
+     "layers=2,hidden=48,heads=12,kv_heads=4,ffn=96,seq=24,vocab=12,documents=3"},
+    {"opt:nano",
+     "layers=2,hidden=24,heads=6,positions=16,seq=12,vocab=12,documents=7"}, /* SGD */
+    {"gpt:nano", "layers=2,hidden=48,heads=12,seq=24,vocab=12,tied=1,documents=0"},
+    {"gemma3:nano", "layers=2,hidden=24,heads=6,kv_heads=3,kv=8,ffn=48,seq=24,vocab=12,"
+                    "window=4,documents=5"},
 };
 enum { WHOLE_CASES = sizeof cases / sizeof *cases };
 

@@ -302,6 +302,55 @@ static void test_masked(void) {
 
 /* Of every round each source has its share; of every epoch of a source each window comes once; a sample is the same
  * whoever asks. */
+/* Of every part of each sample, against the tokens looked through from the front; with sequences longer than
+ * what is read at a time, which begin with that token, hold two of them side by side, and have none. */
+static void check_documents(const char *source, int64_t seq, int32_t end) {
+    struct data_spec spec = base;
+    spec.seq = seq, spec.source = source, spec.validation = 0;
+    struct data *d = open_with(spec, source);
+    int32_t *tokens = calloc((size_t)seq, 4), *want = calloc((size_t)seq, 4);
+    int32_t *got = calloc((size_t)seq, 4);
+    int64_t wrong = 0, borders = 0;
+    for (int64_t s = 0; s < data_size(d, DATA_TRAIN); s++) {
+        data_tokens(d, DATA_TRAIN, s, 0, seq, tokens, NULL, NULL);
+        for (int64_t i = 0; i < seq; i++) {
+            want[i] = i == 0 ? 0 : tokens[i - 1] == end ? (int32_t)i : want[i - 1];
+            borders += i > 0 && want[i] == i;
+        }
+        for (int64_t part = 1; part <= 4; part++)
+            for (int64_t k = 0; k < part; k++) {
+                const int64_t first = seq * k / part, n = seq * (k + 1) / part - first;
+                wrong += data_documents(d, DATA_TRAIN, s, first, n, end, got, NULL) != 0;
+                wrong += memcmp(got, want + first, (size_t)n * 4) != 0;
+            }
+    }
+    ok(wrong == 0 && (end == 4999) == (borders == 0),
+       "documents that %d ends in sequences of %d: %d of them begin, %d parts are wrong",
+       (int)end, (int)seq, (int)borders, (int)wrong);
+    free(tokens), free(want), free(got);
+    data_close(d);
+}
+
+static void test_documents(void) {
+    enum { N = 20000 };
+    uint16_t *ids = calloc(N, sizeof *ids);
+    for (int i = 0; i < N; i++)
+        ids[i] = (uint16_t)(i % 41 == 0 || i % 97 == 0 || i % 1000 == 1 ? 7 : i % 4000 + 8);
+    const char *source = write_file("documents.bin", ids, N * sizeof *ids);
+    check_documents(source, 16, 7);
+    check_documents(source, 9000, 7);
+    check_documents(source, 100, 4999);
+    int64_t open = 0;
+    const int32_t tokens[] = {7, 1, 7, 7, 2};
+    int32_t starts[5];
+    documents_mark(tokens, 0, 2, 7, &open, starts);
+    documents_mark(tokens + 2, 2, 3, 7, &open, starts + 2);
+    ok(open == 4 && starts[0] == 0 && starts[1] == 1 && starts[2] == 1 && starts[3] == 3 &&
+           starts[4] == 4,
+       "the token that ends a document is in it; the next begins behind it");
+    free(ids);
+}
+
 static void test_mixture(void) {
     int32_t few[61], many[161];
     for (int i = 0; i < 161; i++) {
@@ -482,6 +531,7 @@ int main(void) {
     test_shards();
     test_wide();
     test_masked();
+    test_documents();
     test_mixture();
     test_synthetic();
     test_hash();

@@ -22,7 +22,24 @@ struct form {
     int parts, own; /* keys come in so many parts, this one first; 0: all at once */
     int64_t window;
     float cap;
+    int64_t document; /* mean length of the documents of a sequence; 0: it is one */
 };
+
+/* Where the documents of the queries start: of some the sample begins with the rest, some have one token. */
+static int32_t *make_starts(const struct form *x) {
+    int32_t *starts = calloc((size_t)(x->batch * x->q_len), sizeof *starts);
+    for (int64_t b = 0; b < x->batch; b++) {
+        int32_t start = 0;
+        for (int64_t i = 0; i < x->first + x->q_len; i++) {
+            const uint64_t draw = rng_bits(11, (uint64_t)b, (uint64_t)i);
+            if (draw % (uint64_t)x->document == 0 || i % 97 < 2)
+                start = (int32_t)i;
+            if (i >= x->first)
+                starts[b * x->q_len + i - x->first] = start;
+        }
+    }
+    return starts;
+}
 
 static struct data make_form(const struct form *x) {
     const int64_t q_seq = 3 * x->heads * x->dim, kv_seq = 2 * x->kv_heads * x->dim + 5,
@@ -48,6 +65,7 @@ static struct data make_form(const struct form *x) {
                            .buckets = x->buckets,
                            .distance = x->distance,
                            .window = x->window,
+                           .starts = x->document ? make_starts(x) : NULL,
                            .cap = x->cap},
                      .parts = x->parts ? x->parts : 1,
                      .own = x->own};
@@ -108,6 +126,7 @@ static void release(struct data *d) {
                     d->dq, d->dk, d->dv, d->table, d->dtable};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
+    free((void *)(uintptr_t)d->t.starts);
 }
 
 static double dot(int64_t n, const float *a, const float *b) {
@@ -158,7 +177,8 @@ static void reference_query(const struct data *d, const struct reference *r, int
     const int64_t out = b * t->o_batch + i * t->o_seq + h * t->dim;
     const int64_t kv = b * t->kv_batch + (t->first_head + h) / t->group * t->dim;
     const int64_t behind = t->first + i + 1 - t->window;
-    const int64_t from = t->window && behind > 0 ? behind : 0;
+    const int64_t start = t->starts ? t->starts[b * t->q_len + i] : 0;
+    const int64_t from = t->window && behind > start ? behind : start;
     double max = -INFINITY, sum = 0, mean = 0;
     for (int64_t j = from; j < seen; j++) {
         const float *more = position(d, h, i, j);
@@ -200,7 +220,7 @@ static void check_form(const struct form *x) {
     struct reference r = {doubles(d.o_n),  doubles(rows),   doubles(d.q_n),
                           doubles(d.kv_n), doubles(d.kv_n), doubles(d.table_n)};
     double *p = doubles(x->kv_len);
-    char what[128];
+    char what[160];
     for (int64_t b = 0; b < x->batch; b++)
         for (int64_t h = 0; h < x->heads; h++)
             for (int64_t i = 0; i < x->q_len; i++)
@@ -209,10 +229,11 @@ static void check_form(const struct form *x) {
     backward(&d);
     snprintf(what, sizeof what,
              "%dx%d/%d heads from %d, %d from %d x %d in %d from %d, dim %d%s, %d buckets, "
-             "window %d, cap %g",
+             "window %d, cap %g, documents of %d",
              (int)x->batch, (int)x->heads, (int)x->kv_heads, (int)x->first_head,
              (int)x->q_len, (int)x->first, (int)x->kv_len, d.parts, d.own, (int)x->dim,
-             x->causal ? ", causal" : "", (int)x->buckets, (int)x->window, (double)x->cap);
+             x->causal ? ", causal" : "", (int)x->buckets, (int)x->window, (double)x->cap,
+             (int)x->document);
     for (int64_t i = 0; i < rows; i++) /* what sees nothing agrees */
         if (isinf(r.lse[i]) && d.lse[i] == (float)r.lse[i])
             r.lse[i] = d.lse[i] = 0;
@@ -340,6 +361,31 @@ static void test_windows(void) {
         &(struct form){1, 2, 90, 70, 20, false, .kv_heads = 2, .group = 1, .cap = 1});
 }
 
+/* Documents in a sequence: shorter and longer than blocks, from a part of the sequence, by parts that many
+ * queries see nothing of; with a window, with positions, and with heads that keys are shared by. */
+static void test_documents(void) {
+    static const int64_t documents[] = {3, 8, 40, 200, 1000};
+    for (size_t i = 0; i < sizeof documents / sizeof *documents; i++) {
+        const int64_t n = documents[i];
+        check_form(&(struct form){3, 4, 300, 300, 16, true, .kv_heads = 2, .group = 2,
+                                  .document = n, .cap = i % 2 ? 0.8f : 0});
+        check_form(&(struct form){2, 2, 100, 300, 24, true, .kv_heads = 2, .group = 1,
+                                  .first = 150, .document = n});
+        for (int own = 0; own < 3; own++)
+            check_form(&(struct form){2, 2, 100, 300, 16, true, .kv_heads = 2, .group = 1,
+                                      .first = 100 * own, .parts = 3, .own = own,
+                                      .document = n, .window = i % 2 ? 30 : 0});
+        check_form(&(struct form){3, 2, 200, 200, 16, true, .kv_heads = 2, .group = 1,
+                                  .buckets = 32, .distance = 128, .document = n});
+        check_form(&(struct form){2, 2, 700, 700, 40, true, .kv_heads = 1, .group = 2,
+                                  .document = n, .window = 60});
+    }
+    check_form(&(struct form){1, 1, 2500, 2500, 130, true, .kv_heads = 1, .group = 1,
+                              .document = 1500});
+    check_form(&(struct form){1, 1, 270, 270, 530, true, .kv_heads = 1, .group = 1,
+                              .document = 90, .cap = 1});
+}
+
 /* What the gradients are those of. */
 static double loss(const struct data *d) {
     const struct kernel_attention *t = &d->t;
@@ -400,6 +446,10 @@ static void test_differences(void) {
                                      .lengths = lengths, .parts = 3, .own = 1});
     check_differences(&(struct form){1, 4, 6, 6, 2, true, .kv_heads = 2, .group = 2,
                                      .window = 3, .cap = 1.5f});
+    check_differences(&(struct form){2, 4, 7, 7, 2, true, .kv_heads = 2, .group = 2,
+                                     .document = 3, .buckets = 4, .distance = 4});
+    check_differences(&(struct form){2, 2, 3, 9, 2, true, .kv_heads = 1, .group = 2,
+                                     .first = 3, .document = 3, .parts = 3, .own = 1});
 }
 
 static void test_shapes(void) {
@@ -482,6 +532,8 @@ static void test_repeat(void) {
                                 .first = 111, .parts = 3, .own = 1});
     check_repeat(&(struct form){1, 4, 333, 333, 48, true, .kv_heads = 2, .group = 2,
                                 .window = 100, .cap = 3});
+    check_repeat(&(struct form){1, 4, 333, 333, 48, true, .kv_heads = 2, .group = 2,
+                                .document = 100});
 }
 
 int main(void) {
@@ -492,6 +544,7 @@ int main(void) {
     with_threads(test_positions);
     with_threads(test_lengths);
     with_threads(test_windows);
+    with_threads(test_documents);
     with_threads(test_differences);
     with_threads(test_long);
     with_threads(test_large_scores);

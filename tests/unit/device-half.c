@@ -211,6 +211,7 @@ static void test_convolutions(void) {
 struct sizes {
     int64_t batch, kv_heads, group, q_len, kv_len, dim, first;
     bool causal, lengths;
+    int document; /* its length; 0: the sequence is one */
 };
 
 /* With so many buckets of relative positions, or 0; what they add is near `bias`. */
@@ -220,6 +221,9 @@ static void check_positions(struct sizes s, int64_t buckets, int distance, float
     const int64_t nk = s.batch * s.kv_len * kv_width, rows = s.batch * heads * s.q_len;
     const int32_t lengths[4] = {(int32_t)s.kv_len, 1, 37, (int32_t)s.kv_len};
     const int64_t np = buckets * heads;
+    int32_t *starts = calloc((size_t)(s.batch * s.q_len), sizeof *starts);
+    for (int64_t i = 0; i < s.batch * s.q_len && s.document; i++)
+        starts[i] = (int32_t)((s.first + i % s.q_len) / s.document * s.document);
     struct numbers table = numbers(np, 1, 9);
     for (int64_t i = 0; i < np; i++)
         table.wide[i] += bias;
@@ -242,6 +246,7 @@ static void check_positions(struct sizes s, int64_t buckets, int distance, float
                                  .causal = s.causal,
                                  .scale = 1.0f / sqrtf((float)s.dim),
                                  .lengths = s.lengths ? lengths : NULL,
+                                 .starts = s.document ? starts : NULL,
                                  .positions = buckets ? table.wide : NULL,
                                  .buckets = buckets,
                                  .distance = distance};
@@ -274,11 +279,14 @@ static void check_positions(struct sizes s, int64_t buckets, int distance, float
        "attention of %d queries and %d keys, %d x %d heads of %d%s%s, %d buckets: lse off by "
        "%.0e, o %.4f, dq %.4f, dk %.4f, dv %.4f, dpositions %.4f",
        (int)s.q_len, (int)s.kv_len, (int)s.kv_heads, (int)s.group, (int)s.dim,
-       s.causal ? ", causal" : "", s.lengths ? ", lengths" : "", (int)buckets, apart, e[0],
-       e[1], e[2], e[3], off);
+       s.causal ? ", causal" : "",
+       s.document  ? ", documents"
+       : s.lengths ? ", lengths"
+                   : "",
+       (int)buckets, apart, e[0], e[1], e[2], e[3], off);
     release(q), release(k), release(v), release(dy), release(o), release(dq), release(dk);
     release(dv), release(table);
-    free(lse), free(lse_half), free(dtable), free(dtable_half);
+    free(lse), free(lse_half), free(dtable), free(dtable_half), free(starts);
 }
 
 static void check_attention(struct sizes s) {
@@ -288,24 +296,26 @@ static void check_attention(struct sizes s) {
 /* Blocks that are full and not, several of queries and keys, heads that share keys, queries that
  * are a part of the sequence; heads too wide or too many keys for the products of pairs. */
 static void test_attention(void) {
-    check_attention((struct sizes){2, 2, 1, 77, 77, 40, 0, true, false});
-    check_attention((struct sizes){2, 2, 1, 300, 300, 64, 0, true, false});
-    check_attention((struct sizes){2, 1, 3, 130, 70, 72, 0, false, false});
-    check_attention((struct sizes){1, 2, 2, 65, 321, 20, 256, true, false});
-    check_attention((struct sizes){4, 2, 1, 33, 290, 64, 0, false, true});
-    check_attention((struct sizes){1, 1, 1, 1, 1, 8, 0, true, false});
-    check_attention((struct sizes){1, 2, 1, 40, 400, 600, 0, false, false});
-    check_attention((struct sizes){1, 2, 1, 96, 5000, 64, 0, false, false});
+    check_attention((struct sizes){2, 2, 1, 77, 77, 40, 0, true, false, 0});
+    check_attention((struct sizes){2, 2, 1, 300, 300, 64, 0, true, false, 0});
+    check_attention((struct sizes){2, 1, 3, 130, 70, 72, 0, false, false, 0});
+    check_attention((struct sizes){1, 2, 2, 65, 321, 20, 256, true, false, 0});
+    check_attention((struct sizes){4, 2, 1, 33, 290, 64, 0, false, true, 0});
+    check_attention((struct sizes){1, 1, 1, 1, 1, 8, 0, true, false, 0});
+    check_attention((struct sizes){1, 2, 1, 40, 400, 600, 0, false, false, 0});
+    check_attention((struct sizes){1, 2, 1, 96, 5000, 64, 0, false, false, 0});
+    check_attention((struct sizes){2, 2, 1, 300, 300, 64, 0, true, false, 70});
+    check_attention((struct sizes){2, 1, 2, 65, 321, 24, 256, true, false, 30});
 }
 
 /* Relative positions, which need not be small: causal and full, parts of a sequence, samples of
  * which only the first keys are seen. */
 static void test_positions(void) {
-    check_positions((struct sizes){2, 2, 1, 300, 300, 64, 0, true, false}, 32, 128, 0);
-    check_positions((struct sizes){3, 1, 2, 77, 77, 40, 0, false, false}, 8, 20, 0);
-    check_positions((struct sizes){1, 2, 2, 65, 321, 20, 256, true, false}, 16, 1024, 0);
-    check_positions((struct sizes){4, 2, 1, 33, 290, 64, 0, false, true}, 32, 128, 0);
-    check_positions((struct sizes){1, 2, 1, 70, 90, 16, 0, false, false}, 32, 40, 120);
+    check_positions((struct sizes){2, 2, 1, 300, 300, 64, 0, true, false, 0}, 32, 128, 0);
+    check_positions((struct sizes){3, 1, 2, 77, 77, 40, 0, false, false, 0}, 8, 20, 0);
+    check_positions((struct sizes){1, 2, 2, 65, 321, 20, 256, true, false, 0}, 16, 1024, 0);
+    check_positions((struct sizes){4, 2, 1, 33, 290, 64, 0, false, true, 0}, 32, 128, 0);
+    check_positions((struct sizes){1, 2, 1, 70, 90, 16, 0, false, false, 0}, 32, 40, 120);
 }
 
 int main(void) {

@@ -43,6 +43,7 @@ static int64_t number(const char *name, int shape) {
         {"back", {0, 1, 1, 0}},         {"lengths", {1, 0, 1, 0}},
         {"capped", {0, 1, 1, 0}},       {"front", {2, 1, 3, 1}},
         {"extra", {2, 0, 4, 1}},        {"columns", {3, 48, 65, 1}},
+        {"starts", {0, 1, 0, 0}},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!strcmp(numbers[i].name, name))
@@ -113,7 +114,9 @@ static void fill_operand(struct trial *t, int k) {
     const bool ids = o->flags & OPERAND_IDS;
     for (int64_t i = 0; i < t->work.in[k]; i++) {
         uint64_t id = ids ? rng_bits(3, 0, (uint64_t)i) : (uint64_t)i;
-        if (ids || o->flags & OPERAND_SLOTS)
+        if (o->flags & OPERAND_STARTS) /* documents of three tokens */
+            ((int32_t *)t->in[k])[i] = (int32_t)(i % t->work.below[k] / 3 * 3);
+        else if (ids || o->flags & OPERAND_SLOTS)
             ((int32_t *)t->in[k])[i] = (int32_t)(id % (uint64_t)t->work.below[k]);
         else
             set_number(t, o, t->in[k], i,

@@ -439,7 +439,9 @@ static void test_slots(void) {
         "'kind': 'add', 'in': ['x', 'x', 'x'], 'out': 'y', 'dims': ['batch', 'seq', 'hidden']",
         "in: add takes 2, got 3");
     refuses("'kind': 'attention', 'in': ['x', 'x'], 'out': 'y', 'dims': ['batch']",
-            "in: attention takes 3, got 2");
+            "in[1]:...whole numbers...\"x\"...numbers");
+    refuses("'kind': 'attention', 'in': ['x', 'x', 'x', 'x', 'x'], 'out': 'y', 'dims': []",
+            "in: attention takes 4, got 5");
     refuses("'kind': 'attention', 'in': ['x', 'x', 'x', 'x'], 'out': 'y', 'dims': []",
             "in[3]:...whole numbers...\"x\"...numbers");
     refuses(
@@ -506,7 +508,10 @@ static void test_parameters(void) {
 static void test_table(void) {
     for (int i = 0; i < KIND_COUNT; i++) {
         const struct kind *k = kind_of((enum kind_id)i);
-        int good = kind_form(kind_find(k->name), k->n_in) == (enum kind_id)i &&
+        int ranks[KIND_MAX_SLOTS];
+        for (int s = 0; s < k->n_in; s++)
+            ranks[s] = k->in[s].rank;
+        int good = kind_form(kind_find(k->name), k->n_in, ranks) == (enum kind_id)i &&
                    k->n_in >= 1 && k->n_out >= 1 && k->n_in <= KIND_MAX_SLOTS &&
                    k->n_param <= KIND_MAX_SLOTS && k->n_out <= KIND_MAX_SLOTS;
         for (int a = 0; a < k->n_in; a++)
@@ -518,7 +523,10 @@ static void test_table(void) {
                      k->attr[a] < attr_info((enum attr)a)->below);
         ok(good, "%s: found by its name, with slots and attributes within bounds", k->name);
     }
-    ok(kind_form(kind_find("attention"), 7) == kind_find("attention"),
+    const int unknown[7] = {-1, -1, -1, -1, -1, -1, -1};
+    ok(kind_form(kind_find("attention"), 4, unknown) == kind_find("attention"),
+       "operands that are not there: the first form that takes as many");
+    ok(kind_form(kind_find("attention"), 7, unknown) == kind_find("attention"),
        "a number of operands that no form takes: the first form");
     ok(kind_find("") == KIND_COUNT && kind_find("Einsum") == KIND_COUNT, "no other names");
 }

@@ -120,6 +120,12 @@ static void test_known_work(void) {
        "under a window: the last 3 at most");
     last.attention.seq = 4; /* the last ones */
     ok(work_of(I_attention, last).flops == 4 * 5 * 4 * 3, "of later queries: 3 each");
+    last.attention.window = 0, last.attention.starts = 1;
+    ok(work_of(I_attention, last).in[4] == 4 &&
+           !strcmp(instr_shape_format(I_attention, &last, text, sizeof text),
+                   "1,1,1,1,4,8,5,1,0,0,0,0,0,1") &&
+           (instr_info(I_attention)->in[4].flags & OPERAND_STARTS),
+       "where documents start: a number for each query");
     const unsigned flags[] = {instr_info(I_attention)->in[3].flags,
                               instr_info(I_attention_more_bwd)->in[3].flags,
                               instr_info(I_embedding)->in[0].flags};

@@ -36,6 +36,9 @@ static struct model *choose_model(struct rng *r, struct err *err) {
         {"./tests/models/tasks.json", NULL},
         {"./tests/models/towers.json", "dropout=0.1"},
         {"./tests/models/windows.json", NULL},
+        {"llama:nano",
+         "layers=2,hidden=96,heads=24,kv_heads=4,ffn=192,seq=48,vocab=96,documents=1"},
+        {"gpt:nano", "layers=2,hidden=48,heads=12,seq=48,vocab=96,documents=95"},
     };
     const int n = sizeof models / sizeof *models;
     int k = (int)rng_below(r, n + n / 2);

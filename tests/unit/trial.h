@@ -134,6 +134,7 @@ static void trial_attention(struct trial *t, struct attention_n *n, bool may_pac
         n->kv_seq = n->seq;
     n->window = n->causal && rng_below(&t->rng, 2) ? trial_pick(t, 1, 40) : 0;
     n->capped = !n->buckets && rng_below(&t->rng, 2);
+    n->starts = n->causal && !n->lengths && rng_below(&t->rng, 2);
 }
 
 /* Rows of blocks, the windows over them, and what one member of the group sends or gets. */
@@ -206,12 +207,14 @@ static void trial_attentions(struct trial *t) {
                               .kv_heads = n->attention_more.kv_heads,
                               .seq = n->attention_more.seq,
                               .kv_seq = n->attention_more.kv_seq,
-                              .causal = n->attention_more.causal};
+                              .causal = n->attention_more.causal,
+                              .lengths = n->attention_more.lengths};
     trial_attention(t, &all, false);
     n->attention_more.heads = all.heads, n->attention_more.group = all.group;
     n->attention_more.dim = all.dim, n->attention_more.kv_seq = all.kv_seq;
     n->attention_more.buckets = all.buckets;
     n->attention_more.window = all.window, n->attention_more.capped = all.capped;
+    n->attention_more.starts = all.starts;
     if (all.causal)
         t->args.first = trial_pick(t, 0, 1) * all.kv_seq;
 }
@@ -358,9 +361,20 @@ static void trial_slots(struct trial *t, int32_t *slots) {
     free(taken);
 }
 
+/* Of the queries of an attention: documents of one length. */
+static void trial_starts(struct trial *t, int64_t n, int32_t *starts) {
+    const int64_t seq = t->n.attention.seq, length = trial_pick(t, 1, 50);
+    for (int64_t i = 0; i < n; i++)
+        starts[i] = (int32_t)((t->args.first + i % seq) / length * length);
+}
+
 static void trial_fill(struct trial *t, int k) {
     const struct operand_info *o = &t->info->in[k];
     int32_t *whole = t->in[k];
+    if (o->flags & OPERAND_STARTS) {
+        trial_starts(t, t->work.in[k], whole);
+        return;
+    }
     if (o->flags & OPERAND_SLOTS) {
         trial_slots(t, whole);
         return;

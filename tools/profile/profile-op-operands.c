@@ -143,14 +143,15 @@ static int fill_numbers(struct bench *b, char *to, int64_t bytes, enum dtype dty
 }
 
 /* Tokens by chance; of experts' slots all are loaded alike, for how long routed tokens take depends on
- * where they go; of lengths all are whole, as spans that are cut to fit make them. */
+ * where they go; of lengths all are whole, as spans that are cut to fit make them; a sequence is one document. */
 static int fill_whole(struct bench *b, char *to, int64_t n, int64_t below, unsigned flags,
                       struct err *err) {
     int32_t *ids = mem_array((size_t)n + 1, sizeof *ids);
     uint32_t state = 54321;
     for (int64_t i = 0; i < n; i++) {
         state = state * 1664525u + 1013904223u;
-        ids[i] = (int32_t)(flags & OPERAND_COUNTS ? below - 1
+        ids[i] = (int32_t)(flags & OPERAND_COUNTS   ? below - 1
+                           : flags & OPERAND_STARTS ? 0
                            : flags & OPERAND_SLOTS
                                ? i % below
                                : (int64_t)((uint64_t)state * (uint64_t)below >> 32));

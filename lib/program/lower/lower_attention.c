@@ -1,6 +1,7 @@
 /* Attention over q, k and v, each of its own, or over one qkv[b, s, 3, h, d]. Queries may be split
  * along their sequence: then keys and values are whole there, and their gradients parts of a sum, or
- * they go round (Liu et al., Ring Attention, 2023).
+ * they go round (Liu et al., Ring Attention, 2023). Where documents start is said by position in the whole
+ * sequence for the queries alone, so that a rank needs that of its own.
  *
  * Going round, keys and values are split like the queries. A rank begins with its own part and has
  * seen all after as many steps as there are ranks: while it computes with one part, this goes on to
@@ -47,9 +48,16 @@ static struct attention_n separate_shape(const struct emit *e, int op) {
 
 /* 0 where it holds all keys of the sequence. */
 static int64_t window_of(const struct emit *e, const struct model_op *o) {
-    const struct shape *keys = &e->m->tensors[o->in[o->n_in > 1]].shape;
+    const struct shape *keys = &e->m->tensors[o->in[o->n_in > 2]].shape;
     const double window = o->attr[ATTR_window];
     return window < (double)e->m->dims[keys->dim[1]].size ? (int64_t)window : 0;
+}
+
+/* The operand that says where the documents of queries start, or 0. */
+static int starts_of(const struct model_op *o) {
+    return o->kind == OP_attention_inside                  ? 3
+           : o->kind == OP_attention_packed && o->n_in > 1 ? 1
+                                                           : 0;
 }
 
 static struct attention_n shape_of(const struct emit *e, int op) {
@@ -57,7 +65,8 @@ static struct attention_n shape_of(const struct emit *e, int op) {
     bool packed = o->kind == OP_attention_packed;
     struct attention_n n = packed ? packed_shape(e, op) : separate_shape(e, op);
     n.causal = o->attr[ATTR_causal] != 0;
-    n.lengths = o->n_in > 3;
+    n.lengths = o->kind == OP_attention && o->n_in > 3;
+    n.starts = starts_of(o) > 0;
     n.window = window_of(e, o);
     n.capped = o->attr[ATTR_softcap] != 0;
     if (o->param[0] >= 0)
@@ -76,13 +85,9 @@ struct attention {
     struct attention_n n; /* of one step */
     unsigned axes;        /* on which keys and values go round */
     int steps;            /* 1: they stay */
-    int q, lengths, positions, o, lse;
+    int q, lengths, starts, positions, o, lse;
     struct pair own;
 };
-
-static int optional_operand(struct emit *e, int op, int k) {
-    return k < op_of(e, op)->n_in ? lower_operand(e, op, k) : -1;
-}
 
 static struct attention attention_of(struct emit *e, int op) {
     struct attention a = {.op = op, .n = shape_of(e, op)};
@@ -90,9 +95,10 @@ static struct attention attention_of(struct emit *e, int op) {
         a.axes = lower_dim_axes(e, op, SEQ);
     a.steps = mesh_group_size(e->mesh, a.axes);
     a.q = lower_operand(e, op, 0);
-    a.own.k = optional_operand(e, op, 1);
-    a.own.v = optional_operand(e, op, 2);
-    a.lengths = optional_operand(e, op, 3);
+    a.own.k = a.n.packed ? -1 : lower_operand(e, op, 1);
+    a.own.v = a.n.packed ? -1 : lower_operand(e, op, 2);
+    a.lengths = a.n.lengths ? lower_operand(e, op, 3) : -1;
+    a.starts = a.n.starts ? lower_operand(e, op, starts_of(op_of(e, op))) : -1;
     a.positions = lower_param(e, op, 0);
     return a;
 }
@@ -147,7 +153,8 @@ static struct attention_more_n without_packed(const struct attention_n *n) {
                                      .buckets = n->buckets,
                                      .lengths = n->lengths,
                                      .window = n->window,
-                                     .capped = n->capped};
+                                     .capped = n->capped,
+                                     .starts = n->starts};
 }
 
 /* An instruction over the keys of the rank so many before this one. All but the first go on from
@@ -174,6 +181,7 @@ static void emit_forward(struct emit *e, const struct attention *a, int step,
     i->in.attention.k = kv.k;
     i->in.attention.v = kv.v;
     i->in.attention.lengths = a->lengths;
+    i->in.attention.starts = a->starts;
     i->in.attention.positions = a->positions;
     i->out.attention.o = a->o;
     i->out.attention.lse = a->lse;
@@ -211,6 +219,7 @@ static void emit_backward(struct emit *e, const struct attention *a, int step,
     i->in.attention_bwd.k = kv.k;
     i->in.attention_bwd.v = kv.v;
     i->in.attention_bwd.lengths = a->lengths;
+    i->in.attention_bwd.starts = a->starts;
     i->in.attention_bwd.positions = a->positions;
     i->in.attention_bwd.o = a->o;
     i->in.attention_bwd.lse = a->lse;
@@ -247,10 +256,6 @@ static void go_round_back(struct emit *e, const struct attention *a, struct slop
     arrive(e, &sum);
 }
 
-static int optional_gradient(struct emit *e, int op, int k) {
-    return k < op_of(e, op)->n_in ? lower_gradient(e, op, k) : -1;
-}
-
 /* Reads the result and the log-sum-exp of each row, kept or recomputed, so that the weights of
  * attention need not be stored. */
 static void backward(struct emit *e, int op, const int *dy) {
@@ -260,8 +265,8 @@ static void backward(struct emit *e, int op, const int *dy) {
     a.o = value_get(e, op_of(e, op)->out[0], result_place(e, op, 0));
     s.dpositions = lower_grad(e, op, 0);
     s.dq = lower_gradient(e, op, 0);
-    s.d.k = optional_gradient(e, op, 1);
-    s.d.v = optional_gradient(e, op, 2);
+    s.d.k = a.n.packed ? -1 : lower_gradient(e, op, 1);
+    s.d.v = a.n.packed ? -1 : lower_gradient(e, op, 2);
     if (a.steps > 1)
         go_round_back(e, &a, s);
     else
@@ -269,4 +274,5 @@ static void backward(struct emit *e, int op, const int *dy) {
 }
 
 const struct lowering lower_attention = {forward, backward};
+const struct lowering lower_attention_inside = {forward, backward};
 const struct lowering lower_attention_packed = {forward, backward};
