@@ -184,6 +184,8 @@ static struct cost_time collective(struct cost *c, const struct plan *plan,
         q.code = I_send;
         q.size = 2;
     }
+    if (i->code == I_swap) /* with anyone of the group, while all others do */
+        q.link.bandwidth = q.link.partners;
     struct cost_time t = q.size > 1 ? ask_comm(c, &q) : nothing;
     int stage = i->code == I_norm ? -1 : sp->stage;
     t = link_slower(c, stage, stage, q.link.cross, t);
