@@ -22,10 +22,8 @@ static bool describe(struct cuda_multi *m, const struct cuda_call *c, enum opcod
     m->count = 1;
     switch (code) {
     case I_sum_squares:
-        m->tensor[0] =
-            (struct cuda_multi_tensor){.n = n->sum_squares.elems,
-                                       .g = in->sum_squares.g,
-                                       .by = device_grad_factor(a)};
+        m->tensor[0] = (struct cuda_multi_tensor){
+            .n = n->sum_squares.elems, .g = in->sum_squares.g, .by = device_grad_factor(a)};
         m->count = a->counts;
         break;
     case I_adamw:

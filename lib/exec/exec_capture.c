@@ -123,8 +123,8 @@ int exec_capture_all(struct exec *x, struct err *err) {
     for (int64_t i = 0; i < n && rc == 0; i++)
         rc = capture_action(x, schedule_action(&x->schedule, i), err);
     for (int k = 0; k < x->n_chunks && rc == 0; k++) /* not in every schedule */
-        rc = capture_action(x, (struct action){SEG_AVERAGE, x->chunks[k].rp.stage, -1},
-                            err);
+        rc =
+            capture_action(x, (struct action){SEG_AVERAGE, x->chunks[k].rp.stage, -1}, err);
     if (rc == 0)
         rc = exec_load_transfers(x, err);
     x->captured_all = rc == 0;

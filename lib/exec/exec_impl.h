@@ -122,9 +122,9 @@ struct exec {
     double *sums;                   /* what the norm sums over all ranks */
     struct exec_prefetch *prefetch; /* what is read of it before it is wanted; or NULL */
     bool skipping;                  /* the step is not finite: nothing is updated */
-    bool apart; /* replicas may differ: some step behind their last mean updated them */
+    bool apart;    /* replicas may differ: some step behind their last mean updated them */
     int *matching; /* [plan->devices] room for exec_partner */
-    double seconds[OPCODE_COUNT];   /* time spent, by opcode; in watched steps alone */
+    double seconds[OPCODE_COUNT]; /* time spent, by opcode; in watched steps alone */
 };
 
 /* exec_prepare.c: streams, groups, and what is worked out per instruction. */

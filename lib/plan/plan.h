@@ -122,8 +122,8 @@ struct plan {
     enum dtype reduce;
     enum aggregate aggregate; /* of gradients of data-parallel replicas, */
     int faulty;               /* so many of which may be anything; 0 under the mean */
-    enum average average;  /* how replicas that train apart come together, */
-    int64_t average_every; /* after so many steps, at least 1 */
+    enum average average;     /* how replicas that train apart come together, */
+    int64_t average_every;    /* after so many steps, at least 1 */
     bool overlap; /* gradients are reduced, and parameters gathered, while others compute */
     int n_stages;
     struct stage *stages;          /* producers before consumers */

@@ -345,10 +345,11 @@ static int read_average(struct plan *p, const json_t *doc, struct err *err) {
     if (how < 0)
         return err_input(err, "average: expected " AVERAGE_NAMES ", got \"%.64s\"", name);
     if (how == AVERAGE_none && (every || json_object_get(doc, "average_axes")))
-        return err_input(err,
-                         "%s: replicas that sum their gradients do not train apart; expected "
-                         "\"average\": \"all\" or \"pairs\" beside it",
-                         every ? "average_every" : "average_axes");
+        return err_input(
+            err,
+            "%s: replicas that sum their gradients do not train apart; expected "
+            "\"average\": \"all\" or \"pairs\" beside it",
+            every ? "average_every" : "average_axes");
     p->average = (enum average)how;
     p->average_every = every ? every : 1;
     return 0;

@@ -66,7 +66,9 @@ struct group_schedule schedule_of_group(const struct plan *p, int group,
 
 double schedule_share(const struct plan *p, enum segment segment) {
     enum segment together = p->average == AVERAGE_pairs ? SEG_PAIR : SEG_AVERAGE;
-    return segment < SEG_PAIR ? 1 : segment == together ? 1.0 / (double)p->average_every : 0;
+    return segment < SEG_PAIR    ? 1
+           : segment == together ? 1.0 / (double)p->average_every
+                                 : 0;
 }
 
 /* The n-th of all chunks in the order of forwards: the chunk, and its micro-batch. */

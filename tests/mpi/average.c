@@ -178,15 +178,14 @@ static void read_params(const struct exec *x, double *out) {
     const struct model *m = x->g->plan->model;
     for (int i = 0; i < sp->n_params + sp->n_states; i++) {
         const bool state = i >= sp->n_params;
-        const int param =
-            state ? sp->states[i - sp->n_params].param : sp->params[i].param;
-        const struct buffer *b =
-            &sp->buffers[state ? sp->states[i - sp->n_params].buffer : sp->params[i].buffer];
+        const int param = state ? sp->states[i - sp->n_params].param : sp->params[i].param;
+        const struct buffer *b = &sp->buffers[state ? sp->states[i - sp->n_params].buffer
+                                                    : sp->params[i].buffer];
         if (b->dtype != DTYPE_f32 ||
             (state && sp->states[i - sp->n_params].which != STATE_MASTER))
             continue;
-        const char *at = b->host ? x->host_arena + (b->offset - HOST_ARENA)
-                                 : x->arena + b->offset;
+        const char *at =
+            b->host ? x->host_arena + (b->offset - HOST_ARENA) : x->arena + b->offset;
         const float *p = (const float *)(const void *)at;
         for (int64_t k = 0; k < b->elems; k++)
             out[param_at(m->params[param].name) + k] = p[k];
@@ -274,9 +273,9 @@ static void follow(const struct plan *p, const struct exec_options *o, struct wa
         for (int k = 0; k < each; k++) {
             const struct samples *s = (const struct samples *)seen + r * each + k;
             for (int i = 0; i < OWN; i++)
-                loss += backward(&all[r], s->image[i], (int)s->label[i],
-                                 1.0 / (OWN * each)) /
-                        (OWN * ranks);
+                loss +=
+                    backward(&all[r], s->image[i], (int)s->label[i], 1.0 / (OWN * each)) /
+                    (OWN * ranks);
         }
         for (int i = 0; i < PARAMS; i++)
             squares += all[r].g[i] * all[r].g[i] / n;
@@ -400,7 +399,8 @@ static void check_matchings(void) {
         for (int s = 0; s < DRAWS; s++)
             for (int r = 0; r < n; r++) {
                 const int other = exec_partner(SEED, s, n, r, room);
-                bad += other < 0 || other >= n || exec_partner(SEED, s, n, other, room) != r;
+                bad +=
+                    other < 0 || other >= n || exec_partner(SEED, s, n, other, room) != r;
                 alone += n % 2 == 0 && other == r;
                 met[r][other]++;
             }
@@ -418,7 +418,8 @@ static void check_matchings(void) {
 static void check_plain(void) {
     struct err err = {0};
     static const char *const keys[] = {
-        "{'optimizer': 'sgd'}", "{'optimizer': 'sgd', 'average': 'all', 'average_every': 1}"};
+        "{'optimizer': 'sgd'}",
+        "{'optimizer': 'sgd', 'average': 'all', 'average_every': 1}"};
     double now[2][PARAMS];
     for (int k = 0; k < 2; k++) {
         struct plan *p = plan_of(keys[k], "{'mesh': 'dp:%d', 'layout': {'dp': 'batch'}}");
@@ -440,8 +441,8 @@ static void check_plain(void) {
         plan_destroy(p);
         data_close(data);
     }
-    ok_all(apart(now[1], now[0]) < 1e-4, "sgd, a mean every step: %.1e from sums of gradients",
-           apart(now[1], now[0]));
+    ok_all(apart(now[1], now[0]) < 1e-4,
+           "sgd, a mean every step: %.1e from sums of gradients", apart(now[1], now[0]));
 }
 
 /* ---- checkpoints ---------------------------------------------------------------------------- */
@@ -459,7 +460,7 @@ static bool alike(uint64_t hash) {
     double *all = gather(own, 2);
     bool same = true;
     for (int r = 1; r < comm_size(comm); r++)
-        same &= !memcmp(all, all + 2 * r, 2 * sizeof *all);
+        same &= all[2 * r] == all[0] && all[2 * r + 1] == all[1];
     free(all);
     return same;
 }
@@ -503,7 +504,8 @@ static void check_checkpoint(const char *keys, const char *dir) {
         end[k] = hash_of(w.x);
         exec_destroy(w.x);
     }
-    ok_all(differed && alike(saved), "%s: replicas differ, and are one where they save", keys);
+    ok_all(differed && alike(saved), "%s: replicas differ, and are one where they save",
+           keys);
     ok_all(end[0] == end[1], "%s: a resumed run ends with the same bits", keys);
     program_destroy(g);
     plan_destroy(p);
@@ -525,14 +527,15 @@ static void check_all(const char *dir) {
         for (int k = 0; k < 3; k++)
             try_plan("{'average': 'all', 'average_every': 4, 'average_axes': ['node']}",
                      stages[k], 2);
-        try_plan("{'average': 'pairs', 'average_axes': ['node'], 'overlap': true}", stages[0],
-                 2);
+        try_plan("{'average': 'pairs', 'average_axes': ['node'], 'overlap': true}",
+                 stages[0], 2);
     }
     check_gossip();
     check_matchings();
     check_plain();
     const char *const kinds[] = {
-        "{'average': 'all', 'average_every': 4}", "{'average': 'pairs', 'average_every': 2}",
+        "{'average': 'all', 'average_every': 4}",
+        "{'average': 'pairs', 'average_every': 2}",
         "{'average': 'all', 'average_every': 4, 'dtype': 'bf16'}",
         "{'average': 'pairs', 'average_every': 2, 'dtype': 'bf16', 'optimizer': 'lion'}"};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {

@@ -90,8 +90,8 @@ static void test_parts(void) {
     int summed = 0, others = 0;
     for (int s = 0; s < 2; s++)
         FOR_SEGMENT(&c.g->stages[s], SEG_UPDATE, i) {
-            const bool tied = i->param >= 0 && i->code == I_adamw &&
-                              c.plan->model->params[i->param].tied;
+            const bool tied =
+                i->param >= 0 && i->code == I_adamw && c.plan->model->params[i->param].tied;
             summed += tied && !i->replicas;
             others += i->code == I_adamw && !tied && i->replicas != 2;
         }

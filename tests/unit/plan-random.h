@@ -339,13 +339,12 @@ static bool same_stage(const struct stage *a, const struct stage *b) {
 }
 
 __attribute__((unused)) static bool same_plan(const struct plan *a, const struct plan *b) {
-    bool same = a->model->hash == b->model->hash && a->batch == b->batch &&
-                a->micro_batch == b->micro_batch && a->schedule == b->schedule &&
-                a->optimizer == b->optimizer && a->dtype == b->dtype &&
-                a->reduce == b->reduce && a->overlap == b->overlap &&
-                a->average == b->average &&
-                (!a->average || a->average_every == b->average_every) &&
-                a->n_stages == b->n_stages;
+    bool same =
+        a->model->hash == b->model->hash && a->batch == b->batch &&
+        a->micro_batch == b->micro_batch && a->schedule == b->schedule &&
+        a->optimizer == b->optimizer && a->dtype == b->dtype && a->reduce == b->reduce &&
+        a->overlap == b->overlap && a->average == b->average &&
+        (!a->average || a->average_every == b->average_every) && a->n_stages == b->n_stages;
     for (int s = 0; s < a->n_stages && same; s++)
         same = same_stage(&a->stages[s], &b->stages[s]);
     return same;

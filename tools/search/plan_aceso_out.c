@@ -215,7 +215,8 @@ static int check_plan(const struct plan *p, struct err *err) {
         return err_input(err, "aggregate: Aceso sums gradients, the plan takes their %s",
                          aggregate_name(p->aggregate));
     if (p->average != AVERAGE_none)
-        return err_input(err, "average: Aceso's replicas sum their gradients at every step");
+        return err_input(err,
+                         "average: Aceso's replicas sum their gradients at every step");
     for (int s = 0; s < p->n_stages; s++) {
         const char *key = beyond(&p->stages[s]);
         if (key)

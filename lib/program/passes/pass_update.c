@@ -275,8 +275,7 @@ static void update_instance(struct emit *e, enum update_step step, int64_t i,
     if (!p.home)
         return;
     if (step == FINISH)
-        gradient[i] =
-            finished_gradient(e, &p, param_own(e, p.param, update_place(e, &p)));
+        gradient[i] = finished_gradient(e, &p, param_own(e, p.param, update_place(e, &p)));
     if (step == COUNT && !is_running(e, p.param))
         count_norm(e, p.param, param_own(e, p.param, update_place(e, &p)), gradient[i]);
     if (step == OPTIMIZE)
