@@ -314,6 +314,8 @@ static void write_rank(struct writer *w) {
     for (int64_t n = 0; n < schedule_actions(&s); n++) {
         struct action a = schedule_action(&s, n);
         struct span span = program_segment(&g->stages[a.stage], a.segment);
+        if (a.segment >= SEG_PAIR) /* not of every step */
+            continue;
         for (int k = span.first; k < span.end; k++)
             write_instr(w, a, k);
     }

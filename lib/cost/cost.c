@@ -179,11 +179,13 @@ static struct cost_time collective(struct cost *c, const struct plan *plan,
         q.stride = mesh_group_stride(sp->mesh, i->axes);
         q.link = *stage_link(c, st, i->axes);
     }
-    if (i->code == I_exchange ||
-        i->code == I_shift) { /* messages between neighbours, both ways at once */
+    if (i->code == I_exchange || i->code == I_shift ||
+        i->code == I_swap) { /* messages between neighbours, both ways at once */
         q.code = I_send;
         q.size = 2;
     }
+    if (i->code == I_swap) /* with anyone of the group, while all others do */
+        q.link.bandwidth = q.link.partners;
     struct cost_time t = q.size > 1 ? ask_comm(c, &q) : nothing;
     int stage = i->code == I_norm ? -1 : sp->stage;
     t = link_slower(c, stage, stage, q.link.cross, t);
@@ -448,13 +450,15 @@ void cost_stage(struct cost *c, const struct plan *plan, const struct stage_prog
     *out = (struct stage_cost){0};
     streams_init(&st, sp);
     for (int s = 0; s < SEG_COUNT; s++)
-        if (s != SEG_NORM)
+        if (s != SEG_NORM && schedule_share(plan, (enum segment)s) > 0)
             cost_segment(c, plan, sp, &st, (enum segment)s, out);
     out->reduce_us = out->us[SEG_REDUCE] + out->p2p_us[SEG_REDUCE];
     for (int s = SEG_BACKWARD; s <= SEG_WEIGHTS; s += SEG_WEIGHTS - SEG_BACKWARD)
         if (out->us[s + 1] > 0)
             out->reduce_us += out->us[s + 1] - out->us[s];
     out->update_us = out->us[SEG_UPDATE] + out->p2p_us[SEG_UPDATE];
+    for (int s = SEG_PAIR; s <= SEG_AVERAGE; s++)
+        out->update_us += schedule_share(plan, (enum segment)s) * out->us[s];
     if (sp->seg[SEG_NORM] < sp->seg[SEG_UPDATE])
         out->norm_us = cost_instr(c, plan, sp, &sp->instrs[sp->seg[SEG_NORM]]).us;
     streams_release(&st);

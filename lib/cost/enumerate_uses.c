@@ -14,7 +14,9 @@ static int key_order(const void *pa, const void *pb) {
 /* Backwards, the last micro-batch has segments of its own. */
 static double uses_of(const struct program *g, enum segment seg) {
     double n = (double)plan_micro_batches(g->plan);
-    return seg == SEG_FORWARD ? n : seg == SEG_BACKWARD || seg == SEG_WEIGHTS ? n - 1 : 1;
+    return seg == SEG_FORWARD                          ? n
+           : seg == SEG_BACKWARD || seg == SEG_WEIGHTS ? n - 1
+                                                       : schedule_share(g->plan, seg);
 }
 
 static double far(int64_t a, int64_t b) {

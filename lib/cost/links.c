@@ -129,6 +129,11 @@ static void count_group(struct count *t, const int *group, int n) {
     }
 }
 
+static void slower_partner(double pace, struct link_class *out) {
+    if (pace > 0 && (out->partners <= 0 || pace < out->partners))
+        out->partners = pace;
+}
+
 /* A rank gets rid of its (n-1)/n of the bytes at the pace of the fullest link, and of those that
  * go over a link of lanes not faster than over a lane to each. */
 static void read_pairs(const struct count *t, const int *group, int n, int64_t rank,
@@ -140,6 +145,9 @@ static void read_pairs(const struct count *t, const int *group, int n, int64_t r
         double part = t->leaving[slot_of(t, u.level, below)];
         double lane = u.link->bandwidth / (double)u.link->lanes;
         double pace = part > 0 ? u.link->bandwidth * (n - 1) / n / part : 0;
+        /* As many leave on average, and one takes no more than one lane. */
+        slower_partner(peers ? lane : 0, out);
+        slower_partner(peers ? pace : 0, out);
         if (k == 0 && peers && lane * (n - 1) < pace)
             pace = lane * (n - 1);
         if (u.link->cube)

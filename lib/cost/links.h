@@ -22,6 +22,7 @@ struct link_class {
     double bandwidth; /* bytes per second of one flow there; 0 = the cluster does not say */
     double pairs; /* the same where each rank sends to each (all-to-all): bytes per second
                            that a rank gets rid of */
+    double partners;   /* the same where each sends to one, whoever it is: of one flow */
     double latency_us; /* of the slowest link of the ring */
 };
 

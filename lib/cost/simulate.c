@@ -82,16 +82,28 @@ static void run_again(struct build *b, const struct stage_program *sp, enum segm
     }
 }
 
+/* Of one that only some steps take: its part of each. */
+static struct cost_time part_of(struct cost_time t, double share) {
+    t.us *= share;
+    t.low_us *= share;
+    t.high_us *= share;
+    t.issue_us *= share;
+    return t;
+}
+
 static void build_segment(struct build *b, int stage, enum segment seg,
                           struct streams *st) {
     const struct stage_program *sp = &b->g->stages[stage];
+    const double share = schedule_share(b->g->plan, seg);
     struct span span = program_segment(sp, seg);
+    if (share == 0)
+        span.end = span.first;
     struct sim_step work = {.kind = SIM_WORK, .first = span.first, .transfer = -1};
     b->seg[stage * SEG_COUNT + (int)seg] = (int)b->steps.n;
     streams_reset(st);
     for (int k = span.first; k < span.end; k++) {
         const struct instr *i = &sp->instrs[k];
-        struct cost_time t = cost_instr(b->c, b->g->plan, sp, i);
+        struct cost_time t = part_of(cost_instr(b->c, b->g->plan, sp, i), share);
         if (i->code != I_norm || is_first_chunk(b->g->plan, stage))
             cost_sum_add(&b->sum, t, (double)uses_of(b, seg));
         if (opcode_key(i->code) == KEY_P2P || i->code == I_norm || i->work >= 0) {

@@ -22,8 +22,8 @@ static bool describe(struct cuda_multi *m, const struct cuda_call *c, enum opcod
     m->count = 1;
     switch (code) {
     case I_sum_squares:
-        m->tensor[0] =
-            (struct cuda_multi_tensor){.n = n->sum_squares.elems, .g = in->sum_squares.g};
+        m->tensor[0] = (struct cuda_multi_tensor){
+            .n = n->sum_squares.elems, .g = in->sum_squares.g, .by = device_grad_factor(a)};
         m->count = a->counts;
         break;
     case I_adamw:
@@ -33,7 +33,8 @@ static bool describe(struct cuda_multi *m, const struct cuda_call *c, enum opcod
                                                   .p = out->adamw.p,
                                                   .m = out->adamw.m,
                                                   .v = out->adamw.v,
-                                                  .decay = a->decay};
+                                                  .decay = a->decay,
+                                                  .by = device_grad_factor(a)};
         break;
     case I_narrow:
         m->dtype = a->dtype;

@@ -25,6 +25,7 @@ struct cuda_multi_tensor {
     float *p, *m, *v;
     void *rounded; /* p in 16 bits */
     float decay;
+    float by; /* what g is multiplied by; squares: what their sum is */
 };
 
 struct cuda_multi {

@@ -2,10 +2,10 @@
 #include "cuda/cuda_muon.h"
 #include "cuda/cuda_sum.h"
 
-/* m = momentum m + g; u = g + momentum m, which may take g's place. */
-CUDA_KERNEL void momentum(int64_t n, int64_t head, float by, const struct scalars *now,
-                          const float *g, float *u, float *m) {
-    const float grad_scale = now->grad_scale;
+/* m = momentum m + g; u = g + momentum m, which may take g's place; g is multiplied by `times` first. */
+CUDA_KERNEL void momentum(int64_t n, int64_t head, float by, float times,
+                          const struct scalars *now, const float *g, float *u, float *m) {
+    const float grad_scale = times * now->grad_scale;
     each<float>(n, head, grid_thread(), grid_threads(), [&](int64_t j, auto lanes) {
         enum { L = decltype(lanes)::N };
         float gg[L], mm[L];
@@ -26,8 +26,8 @@ CUDA_FUNCTION(momentum) {
     const int64_t head = aligned(in->g, out->u, out->m) ? 0 : n->elems;
     if (n->elems > 0)
         CUDA_LAUNCH(momentum, blocks_of(n->elems, BLOCK * 4), BLOCK, 0, c->stream, n->elems,
-                    head, c->args->momentum, c->args->scalars, (const float *)in->g,
-                    (float *)out->u, (float *)out->m);
+                    head, c->args->momentum, device_grad_factor(c->args), c->args->scalars,
+                    (const float *)in->g, (float *)out->u, (float *)out->m);
     return 0;
 }
 

@@ -80,7 +80,7 @@ CUDA_KERNEL void sum_squares(struct tensors t, double *sums) {
     });
     const double all = block_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
     if (threadIdx.x == 0)
-        sums[blockIdx.x] = all;
+        sums[blockIdx.x] = t.of[part.tensor].by * all;
 }
 
 /* How the squares are cut follows from the sizes of the tensors alone. */
@@ -124,9 +124,10 @@ CUDA_KERNEL void adamw(struct adamw o, const struct scalars *now, struct tensors
         fix[1] = (float)sqrt(1.0 / (1.0 - pow((double)o.beta2, (double)now->updates)));
     }
     __syncthreads();
-    const float m_fix = fix[0], v_fix = fix[1], lr = now->lr, grad_scale = now->grad_scale;
+    const float m_fix = fix[0], v_fix = fix[1], lr = now->lr;
     const struct part part = part_of(t);
     const struct cuda_multi_tensor &x = t.of[part.tensor];
+    const float grad_scale = x.by * now->grad_scale;
     each_of_part(part, [&](int64_t j, auto lanes) {
         enum { L = decltype(lanes)::N };
         float gg[L], pp[L], mm[L], vv[L];
@@ -220,10 +221,10 @@ CUDA_DEVICE void descend(int64_t n, int64_t head, const float *g, float *p, floa
     });
 }
 
-/* b = momentum b + (g + decay p); p -= lr b */
-CUDA_KERNEL void sgd(int64_t n, int64_t head, float momentum, float decay,
+/* b = momentum b + (g + decay p); p -= lr b. `by`: what g is multiplied by, here and below. */
+CUDA_KERNEL void sgd(int64_t n, int64_t head, float momentum, float decay, float by,
                      const struct scalars *now, const float *g, float *p, float *b) {
-    const float lr = now->lr, grad_scale = now->grad_scale;
+    const float lr = now->lr, grad_scale = by * now->grad_scale;
     descend(n, head, g, p, b, [&](float gg, float &pp, float &bb) {
         bb = momentum * bb + (grad_scale * gg + decay * pp);
         pp -= lr * bb;
@@ -234,15 +235,17 @@ CUDA_FUNCTION(sgd) {
     const int64_t head = aligned(in->g, out->p, out->b) ? 0 : n->elems;
     if (n->elems > 0)
         CUDA_LAUNCH(sgd, blocks_of(n->elems, BLOCK * 4), BLOCK, 0, c->stream, n->elems,
-                    head, c->args->momentum, c->args->decay, c->args->scalars,
-                    (const float *)in->g, (float *)out->p, (float *)out->b);
+                    head, c->args->momentum, c->args->decay, device_grad_factor(c->args),
+                    c->args->scalars, (const float *)in->g, (float *)out->p,
+                    (float *)out->b);
     return 0;
 }
 
 /* p -= lr (sign(beta1 m + (1 - beta1) g) + decay p); m = beta2 m + (1 - beta2) g */
 CUDA_KERNEL void lion(int64_t n, int64_t head, float beta1, float beta2, float decay,
-                      const struct scalars *now, const float *g, float *p, float *m) {
-    const float lr = now->lr, grad_scale = now->grad_scale;
+                      float by, const struct scalars *now, const float *g, float *p,
+                      float *m) {
+    const float lr = now->lr, grad_scale = by * now->grad_scale;
     descend(n, head, g, p, m, [&](float gg, float &pp, float &mm) {
         const float d = grad_scale * gg, c = fmaf(beta1, mm, (1 - beta1) * d);
         mm = fmaf(beta2, mm, (1 - beta2) * d);
@@ -254,8 +257,9 @@ CUDA_FUNCTION(lion) {
     const int64_t head = aligned(in->g, out->p, out->m) ? 0 : n->elems;
     if (n->elems > 0)
         CUDA_LAUNCH(lion, blocks_of(n->elems, BLOCK * 4), BLOCK, 0, c->stream, n->elems,
-                    head, c->args->beta1, c->args->beta2, c->args->decay, c->args->scalars,
-                    (const float *)in->g, (float *)out->p, (float *)out->m);
+                    head, c->args->beta1, c->args->beta2, c->args->decay,
+                    device_grad_factor(c->args), c->args->scalars, (const float *)in->g,
+                    (float *)out->p, (float *)out->m);
     return 0;
 }
 

@@ -377,13 +377,18 @@ CPU_FUNCTION(sum_squares) {
     (void)out;
     double squares = kernel_sum_squares(n->elems, in->g);
     if (a->counts)
-        a->scalars->norm_squared += squares;
+        a->scalars->norm_squared += device_grad_factor(a) * squares;
 }
 
 static struct kernel_adamw adamw_of(const struct device_args *a) {
     const struct scalars *now = a->scalars;
-    return (struct kernel_adamw){now->grad_scale, now->lr,  a->beta1,    a->beta2,
-                                 a->opt_eps,      a->decay, now->updates};
+    return (struct kernel_adamw){.grad_scale = device_grad_factor(a) * now->grad_scale,
+                                 .lr = now->lr,
+                                 .beta1 = a->beta1,
+                                 .beta2 = a->beta2,
+                                 .eps = a->opt_eps,
+                                 .decay = a->decay,
+                                 .t = now->updates};
 }
 
 CPU_FUNCTION(adamw) {
@@ -393,8 +398,8 @@ CPU_FUNCTION(adamw) {
 
 CPU_FUNCTION(sgd) {
     const struct scalars *now = a->scalars;
-    kernel_sgd(n->elems, out->p, in->g, out->b, now->grad_scale, now->lr, a->momentum,
-               a->decay);
+    kernel_sgd(n->elems, out->p, in->g, out->b, device_grad_factor(a) * now->grad_scale,
+               now->lr, a->momentum, a->decay);
 }
 
 CPU_FUNCTION(lion) {
@@ -403,7 +408,8 @@ CPU_FUNCTION(lion) {
 }
 
 CPU_FUNCTION(momentum) {
-    kernel_momentum(n->elems, out->u, in->g, out->m, a->scalars->grad_scale, a->momentum);
+    kernel_momentum(n->elems, out->u, in->g, out->m,
+                    device_grad_factor(a) * a->scalars->grad_scale, a->momentum);
 }
 
 CPU_FUNCTION(orthogonalize) {

@@ -136,9 +136,17 @@ struct device_args {
     int64_t src_offset;              /* copy: floats, from the rank's coordinate */
     struct kernel_halo halo;         /* halo_*: its numbers and pieces; pieces borrowed */
     float beta1, beta2, opt_eps, decay, momentum; /* adamw, sgd, running */
+    /* of what reads gradients: replicas of which each has one of its own, and this many times it
+     * is a gradient of the mean; 0: it is a sum over all of them */
+    int replicas;
     int faulty;        /* median, trimmed, fair: rows that may be anything */
     int64_t *suspects; /* of these: on the device, what they add to; or NULL */
 };
+
+/* By what such a gradient is to be multiplied. */
+static inline float device_grad_factor(const struct device_args *a) {
+    return a->replicas > 1 ? (float)a->replicas : 1;
+}
 
 /* Runs the instruction on the stream; addresses of absent operands are NULL. Only what is keyed by
  * what it computes (KEY_SHAPE, KEY_CURVE) is for the device: the rest is the executor's. What

@@ -193,8 +193,10 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
         rc = exec_prefetch_begin(x->prefetch, DATA_TRAIN, x->sample, 1, err);
     if (rc == 0)
         rc = exec_count(x, 1, err);
-    for (int64_t i = 0; i < n && rc == 0; i++)
-        rc = exec_run(x, schedule_action(&x->schedule, i), err);
+    for (int64_t i = 0; i < n && rc == 0; i++) {
+        const struct action a = schedule_action(&x->schedule, i);
+        rc = exec_is_taken(x, a) ? exec_run(x, a, err) : 0;
+    }
     if (rc == 0)
         rc = exec_watch_end(x, err);
     if (rc < 0)
@@ -209,6 +211,7 @@ int exec_step(struct exec *x, struct exec_metrics *out, struct err *err) {
                                  .all_missing = x->missing,
                                  .skipped = x->skipping};
     memcpy(out->more, x->now.metrics, sizeof out->more);
+    exec_note_apart(x);
     x->step++;
     x->skipped += x->skipping;
     adapt_loss_scale(x);

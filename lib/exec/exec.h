@@ -114,12 +114,18 @@ int exec_init(struct exec *x, struct err *err);
 /* One training step. All ranks get the metrics. */
 int exec_step(struct exec *x, struct exec_metrics *out, struct err *err);
 
+/* Where the plan has replicas train apart: all of them take the mean of what they have, so that there is one
+ * model. Called by all ranks, before somebody looks at it; exec_save does it by itself. Nothing where they
+ * are alike already. The training goes on from the mean. */
+int exec_average(struct exec *x, struct err *err);
+
 /* Waits for all that is under way, messages and copies to the host's memory, so that the job may end or
  * somebody may read that. (The compute stream waits for every copy that a segment starts, in that
  * segment.) */
 int exec_drain(struct exec *x, struct err *err);
 
-/* Mean loss over `batches` batches of the validation split, from number `first` on. After each batch
+/* Mean loss over `batches` batches of the validation split, from number `first` on, each replica with the
+ * parameters that it has. After each batch
  * `between` is asked whether to go on: 0; < 0 is an error, > 0 stops, on all ranks alike. Returns 0,
  * -1, or what stopped it. */
 int exec_validate(struct exec *x, int64_t first, int64_t batches,

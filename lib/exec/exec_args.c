@@ -164,7 +164,12 @@ ARGS(attention) {
     a->scale = attr[ATTR_scale] != 0 ? (float)attr[ATTR_scale] : 1.0f / sqrtf(fan);
 }
 
+/* Of no op: the sum of what replicas have becomes their mean. */
 ARGS(scale) {
+    if (t->ins->op < 0) {
+        t->r->args.scale = 1 / (float)t->ins->replicas;
+        return;
+    }
     t->r->args.scale = (float)sqrt(attr_of(t, ATTR_root) / attr_of(t, ATTR_fan));
 }
 
@@ -207,7 +212,12 @@ ARGS(optimizer) {
     a->beta2 = (float)t->x->opt.beta2;
     a->opt_eps = (float)t->x->opt.eps;
     a->momentum = (float)t->x->opt.momentum;
+    a->replicas = t->ins->replicas;
     a->decay = t->m->params[t->ins->param].decay ? (float)t->x->opt.weight_decay : 0;
+}
+
+ARGS(sum_squares) {
+    t->r->args.replicas = t->ins->replicas;
 }
 
 ARGS(location) {
@@ -268,6 +278,7 @@ static fill_args *const table[OPCODE_COUNT] = {
     [I_trimmed] = location,
     [I_fair] = location,
     [I_running] = running,
+    [I_sum_squares] = sum_squares,
     [I_adamw] = optimizer,
     [I_sgd] = optimizer,
     [I_lion] = optimizer,

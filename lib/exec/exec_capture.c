@@ -64,12 +64,28 @@ static int load_input(struct exec *x, const struct exec_chunk *c, const struct i
     return 0;
 }
 
+/* The same for what one does who meets nobody. */
+static int load_swap(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
+                     struct err *err) {
+    struct device_stream *s = x->streams[STREAM_compute];
+    void *in = exec_address(x, buffer_offset(c->sp, ins->in.swap.x, 0), 0);
+    void *out = exec_address(x, buffer_offset(c->sp, ins->out.swap.y, 0), 0);
+    if (device_capture_begin(s, err) < 0)
+        return -1;
+    int rc = exec_swap_alone(x, ins, in, out, err);
+    struct device_region *r = device_capture_end(s, rc < 0 ? NULL : err);
+    device_region_destroy(r);
+    return rc < 0 || !r ? -1 : 0;
+}
+
 /* One instruction alone: for what it loads, which is something else in the first micro-batch where it
  * is fresh. */
 static int load_instr(struct exec *x, const struct exec_chunk *c, int i,
                       int64_t micro_batch, struct err *err) {
     if (c->sp->instrs[i].code == I_input && x->prefetch)
         return load_input(x, c, &c->sp->instrs[i], err);
+    if (c->sp->instrs[i].code == I_swap)
+        return load_swap(x, c, &c->sp->instrs[i], err);
     if (!exec_repeats(&c->sp->instrs[i]))
         return 0;
     struct device_region *r = exec_capture(x, c, i, 1, micro_batch, err);
@@ -106,6 +122,9 @@ int exec_capture_all(struct exec *x, struct err *err) {
         return 0;
     for (int64_t i = 0; i < n && rc == 0; i++)
         rc = capture_action(x, schedule_action(&x->schedule, i), err);
+    for (int k = 0; k < x->n_chunks && rc == 0; k++) /* not in every schedule */
+        rc =
+            capture_action(x, (struct action){SEG_AVERAGE, x->chunks[k].rp.stage, -1}, err);
     if (rc == 0)
         rc = exec_load_transfers(x, err);
     x->captured_all = rc == 0;

@@ -122,7 +122,9 @@ struct exec {
     double *sums;                   /* what the norm sums over all ranks */
     struct exec_prefetch *prefetch; /* what is read of it before it is wanted; or NULL */
     bool skipping;                  /* the step is not finite: nothing is updated */
-    double seconds[OPCODE_COUNT];   /* time spent, by opcode; in watched steps alone */
+    bool apart;    /* replicas may differ: some step behind their last mean updated them */
+    int *matching; /* [plan->devices] room for exec_partner */
+    double seconds[OPCODE_COUNT]; /* time spent, by opcode; in watched steps alone */
 };
 
 /* exec_prepare.c: streams, groups, and what is worked out per instruction. */
@@ -164,6 +166,15 @@ bool exec_suspects_are_told(const struct exec *x);
 int64_t exec_suspects_numbers(const struct exec *x);
 int exec_suspects_tell(struct exec *x, double loss, double *out, struct err *err);
 double exec_suspects_learn(struct exec *x, const double *sums);
+
+/* exec_average.c: replicas that train apart. */
+/* Is this action one of the step at hand? One that brings replicas together may not be. */
+bool exec_is_taken(const struct exec *x, struct action a);
+/* The step's actions are done. */
+void exec_note_apart(struct exec *x);
+/* Whom member `me` of a group of n meets in this step: a random perfect matching, the same wherever it is asked
+ * for; itself, where n is odd and nobody is left. room: [n] */
+int exec_partner(uint64_t seed, int64_t step, int n, int me, int *room);
 
 /* exec_read.c: may be called while a step runs. */
 /* The type in which an input is read, no wider than it must be. */
@@ -263,6 +274,11 @@ int exec_move(struct exec *x, const struct exec_chunk *c, const struct instr *in
 int exec_finish(struct exec *x, const struct exec_chunk *c, int work, struct err *err);
 int exec_shift(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
                const struct exec_instr *r, void *in, void *out, struct err *err);
+int exec_swap(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
+              const struct exec_instr *r, void *in, void *out, struct err *err);
+/* What it does alone, to be captured. */
+int exec_swap_alone(struct exec *x, const struct instr *ins, void *in, void *out,
+                    struct err *err);
 int exec_exchange(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
                   const struct exec_instr *r, char *in, char *out, struct err *err);
 

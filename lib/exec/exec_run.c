@@ -115,6 +115,7 @@ int exec_instr(struct exec *x, const struct exec_chunk *c, int i, int64_t micro_
     case I_shift: return exec_shift(x, c, ins, r, in.shift.x, out.shift.y, err);
     case I_offload:
     case I_reload: return exec_move(x, c, ins, r, &in, &out, err);
+    case I_swap: return exec_swap(x, c, ins, r, in.swap.x, out.swap.y, err);
     case I_exchange: return exec_exchange(x, c, ins, r, in.exchange.x, out.exchange.y, err);
     case I_all_gather:
     case I_all_reduce:
@@ -175,11 +176,12 @@ int exec_run(struct exec *x, struct action a, struct err *err) {
     int64_t mb = a.index < 0 ? 0 : a.index;
     double start = now_s();
     struct span span = program_segment(c->sp, a.segment);
+    const bool skips = x->skipping && a.segment < SEG_PAIR;
     int rc = set_micro_batch(x, mb, err);
     for (int i = span.first, next; i < span.end && rc == 0; i = next) {
-        bool replays = x->captures && !x->skipping && c->ready[i].region > 1;
+        bool replays = x->captures && !skips && c->ready[i].region > 1;
         next = i + (replays ? c->ready[i].region : 1);
-        if (x->skipping && c->sp->instrs[i].code != I_fill)
+        if (skips && c->sp->instrs[i].code != I_fill)
             continue; /* behind the norm: gradients are cleared, nothing else changes */
         rc = replays ? run_region(x, c, i, a, err) : run_watched(x, c, i, a, &start, err);
         if (rc < 0)

@@ -206,6 +206,8 @@ static int save_share(struct exec *x, const struct exec_folder *to,
 
 int exec_save(struct exec *x, const struct exec_folder *to,
               const struct checkpoint_info *about, struct err *err) {
+    if (exec_average(x, err) < 0)
+        return -1;
     struct checkpoint_piece *pieces;
     struct checkpoint_share share = {.rank = comm_rank(x->comm),
                                      .n = list_pieces(x, &pieces),

@@ -157,6 +157,34 @@ int exec_exchange(struct exec *x, const struct exec_chunk *c, const struct instr
     return rc;
 }
 
+int exec_swap_alone(struct exec *x, const struct instr *ins, void *in, void *out,
+                    struct err *err) {
+    static const int64_t one = 1;
+    const int64_t *n = &ins->n.swap.elems;
+    const union instr_n shape = {.copy = {.elems = *n, .inner = *n}};
+    const union instr_src src = {.copy = {.x = in}};
+    const union instr_dst dst = {.copy = {.y = out}};
+    const struct device_args args = {.dtype = ins->dtype, .copy = {1, n, &one, &one}};
+    return device_launch(x->streams[STREAM_compute], I_copy, &shape, &src, &dst, &args,
+                         err);
+}
+
+/* With whomever this step brings; both messages are under way before one is waited for. */
+int exec_swap(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
+              const struct exec_instr *r, void *in, void *out, struct err *err) {
+    const int me = comm_group_rank(r->group);
+    const int other =
+        exec_partner(x->opt.seed, x->step, (int)ins->n.swap.parts, me, x->matching);
+    struct exec_work *come = &c->exchanged[0], *go = &c->exchanged[1];
+    if (other == me)
+        return exec_swap_alone(x, ins, in, out, err);
+    if (exchange_rows(x, r, false, out, ins->n.swap.elems, other, come, err) < 0 ||
+        exchange_rows(x, r, true, in, ins->n.swap.elems, other, go, err) < 0 ||
+        exec_wait(x, come, err) < 0)
+        return -1;
+    return exec_wait(x, go, err);
+}
+
 /* Both are started; exec_finish waits for both. */
 int exec_shift(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
                const struct exec_instr *r, void *in, void *out, struct err *err) {

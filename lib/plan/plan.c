@@ -15,6 +15,11 @@ static const char *const aggregate_names[] = {
     AGGREGATES(X)
 #undef X
 };
+static const char *const average_names[] = {
+#define X(name) #name,
+    AVERAGES(X)
+#undef X
+};
 static const char *const recompute_names[] = {"none", "selective", "all"};
 static const char *const dtype_names[] = {
     [DTYPE_f32] = "fp32", [DTYPE_bf16] = "bf16", [DTYPE_f16] = "fp16"};
@@ -45,6 +50,14 @@ const char *aggregate_name(enum aggregate a) {
 
 int aggregate_find(const char *name) {
     return find_name(aggregate_names, AGGREGATE_COUNT, name);
+}
+
+const char *average_name(enum average a) {
+    return average_names[a];
+}
+
+int average_find(const char *name) {
+    return find_name(average_names, AVERAGE_COUNT, name);
 }
 
 int recompute_find(const char *name) {
@@ -151,6 +164,8 @@ struct plan *plan_copy(const struct plan *p, struct model *m) {
     out->reduce = p->reduce;
     out->aggregate = p->aggregate;
     out->faulty = p->faulty;
+    out->average = p->average;
+    out->average_every = p->average_every;
     out->overlap = p->overlap;
     out->n_groups = p->n_groups;
     out->devices = p->devices;
@@ -205,6 +220,14 @@ unsigned plan_data_axes(const struct plan *p, const struct stage *st, int i) {
         axes |= dim != PLACE_NONE && op->space.dim[dim] == p->model->batch ? 1u << a : 0;
     }
     return axes;
+}
+
+unsigned plan_apart_axes(const struct plan *p, const struct stage *st, int i) {
+    unsigned axes = p->average == AVERAGE_none ? 0 : plan_data_axes(p, st, i);
+    for (int a = 0; a < st->mesh.n_axes; a++)
+        if (st->mesh.size[a] == 1)
+            axes &= ~(1u << a);
+    return axes & ~st->together;
 }
 
 /* Of as many as may be bad, as many more must be good, and one. Replicas of an op without parameters have
@@ -312,6 +335,11 @@ int plan_check(struct plan *p, struct err *err) {
     if (p->reduce == DTYPE_f16 && p->dtype != DTYPE_f16)
         return err_input(err,
                          "reduce: fp16 is for plans of dtype fp16, which scale the loss");
+    if (p->average != AVERAGE_none && p->aggregate != AGGREGATE_mean)
+        return err_input(err,
+                         "average: replicas that train apart sum no gradients, of which "
+                         "aggregate %s could be taken",
+                         aggregate_name(p->aggregate));
     if (number_ranks(p, err) < 0)
         return -1;
     for (int s = 0; s < p->n_stages; s++)

@@ -48,6 +48,21 @@ enum { AGGREGATE_MOST = 1024 }; /* replicas, where it is not the mean */
 const char *aggregate_name(enum aggregate a);
 int aggregate_find(const char *name); /* -1 if unknown */
 
+/* Data-parallel replicas may train apart, each with its own gradients, and only now and then take the mean of
+ * what they have: all of them of all (local steps: McMahan et al. 2017, Stich, Local SGD converges fast
+ * and communicates little, 2019), or each with one other, drawn anew each time (gossip: Boyd et al.,
+ * Randomized gossip algorithms, 2006). none: they sum their gradients at every step. */
+#define AVERAGES(X) X(none) X(all) X(pairs)
+enum average {
+#define X(name) AVERAGE_##name,
+    AVERAGES(X)
+#undef X
+        AVERAGE_COUNT
+};
+#define AVERAGE_NAMES "none, all or pairs"
+const char *average_name(enum average a);
+int average_find(const char *name); /* -1 if unknown */
+
 /* What tensors and parameters are kept in: "fp32", "bf16", "fp16" (DTYPE_f32, bf16, f16). */
 #define PLAN_DTYPES "fp32, bf16 or fp16"
 const char *plan_dtype_name(enum dtype dtype);
@@ -87,6 +102,9 @@ struct stage {
     int8_t *zero;
     int8_t *offload; /* [n_ops] sets of OFFLOADS */
     bool regather;   /* what is gathered forward is gathered again backward, not kept */
+    /* axes of the mesh on which replicas sum their gradients at every step, though plan->average
+     * has others train apart */
+    unsigned together;
 };
 
 struct pins;
@@ -104,6 +122,8 @@ struct plan {
     enum dtype reduce;
     enum aggregate aggregate; /* of gradients of data-parallel replicas, */
     int faulty;               /* so many of which may be anything; 0 under the mean */
+    enum average average;     /* how replicas that train apart come together, */
+    int64_t average_every;    /* after so many steps, at least 1 */
     bool overlap; /* gradients are reduced, and parameters gathered, while others compute */
     int n_stages;
     struct stage *stages;          /* producers before consumers */
@@ -140,6 +160,8 @@ int64_t plan_micro_batches(const struct plan *p);
 /* The axes of a stage's mesh along which one of its ops (by its index in the stage) has other samples: on
  * them its parameters are replicas with gradients of their own. */
 unsigned plan_data_axes(const struct plan *p, const struct stage *st, int i);
+/* Of these axes those along which there are several replicas, and they train apart. */
+unsigned plan_apart_axes(const struct plan *p, const struct stage *st, int i);
 /* Of a tensor of the model: that of the plan, but for whole numbers and sums. */
 enum dtype plan_tensor_dtype(const struct plan *p, int tensor);
 /* "stage 0" or "stages 0, 2, 4", those of a group; cut where n bytes are too few. */

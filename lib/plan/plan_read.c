@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEVICES = 1 << 20, MAX_STAGES = 1 << 16 };
+enum { MAX_DEVICES = 1 << 20, MAX_STAGES = 1 << 16, AVERAGE_MOST_STEPS = 1 << 30 };
 
 /* A name, or the document itself. */
 struct model *plan_read_model(const json_t *doc, struct err *err) {
@@ -335,6 +335,51 @@ static int read_aggregate(struct plan *p, const json_t *doc, struct err *err) {
     return 0;
 }
 
+static int read_average(struct plan *p, const json_t *doc, struct err *err) {
+    const char *name = "none";
+    int64_t every = 0;
+    if (json_opt_str(doc, "average", &name, err) < 0 ||
+        json_opt_int(doc, "average_every", 1, AVERAGE_MOST_STEPS, &every, err) < 0)
+        return -1;
+    int how = average_find(name);
+    if (how < 0)
+        return err_input(err, "average: expected " AVERAGE_NAMES ", got \"%.64s\"", name);
+    if (how == AVERAGE_none && (every || json_object_get(doc, "average_axes")))
+        return err_input(
+            err,
+            "%s: replicas that sum their gradients do not train apart; expected "
+            "\"average\": \"all\" or \"pairs\" beside it",
+            every ? "average_every" : "average_axes");
+    p->average = (enum average)how;
+    p->average_every = every ? every : 1;
+    return 0;
+}
+
+/* On which axes replicas train apart; without a list, on all. */
+static int read_average_axes(struct plan *p, const json_t *list, struct err *err) {
+    if (!list)
+        return 0;
+    if (!json_is_array(list) || !json_array_size(list))
+        return err_input(err, "average_axes: expected a list of mesh axes");
+    for (int s = 0; s < p->n_stages; s++)
+        p->stages[s].together = (1u << p->stages[s].mesh.n_axes) - 1;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *name = json_string_value(json_array_get(list, i));
+        bool found = false;
+        for (int s = 0; s < p->n_stages && name; s++) {
+            int a = mesh_axis_find(&p->stages[s].mesh, name);
+            found |= a >= 0;
+            p->stages[s].together &= a >= 0 ? ~(1u << a) : ~0u;
+        }
+        if (!name)
+            return err_input(err, "average_axes[%zu]: expected the name of a mesh axis", i);
+        if (!found)
+            return err_input(err, "average_axes[%zu]: no mesh has an axis \"%.64s\"", i,
+                             name);
+    }
+    return 0;
+}
+
 /* What holds for all stages. */
 static int read_header(struct plan *p, const json_t *doc, struct err *err) {
     int64_t schedule = SCHEDULE_DEFAULT, optimizer = OPTIMIZER_adamw, dtype = DTYPE_f32,
@@ -348,7 +393,7 @@ static int read_header(struct plan *p, const json_t *doc, struct err *err) {
         plan_read_dtype(doc, "dtype", &dtype, err) < 0 ||
         plan_read_dtype(doc, "reduce", &reduce, err) < 0 ||
         json_opt_bool(doc, "overlap", &p->overlap, err) < 0 ||
-        read_aggregate(p, doc, err) < 0)
+        read_aggregate(p, doc, err) < 0 || read_average(p, doc, err) < 0)
         return -1;
     p->schedule = (enum schedule)schedule;
     p->optimizer = (enum optimizer)optimizer;
@@ -409,6 +454,8 @@ static int read_plan(struct plan *p, const json_t *doc, const json_t *stages,
     for (int s = 0; s < p->n_stages; s++)
         if (plan_read_stage(p, s, json_array_get(stages, (size_t)s), err) < 0)
             return err_at(err, "stages[%d]", s);
+    if (read_average_axes(p, json_object_get(doc, "average_axes"), err) < 0)
+        return -1;
     struct pins *pins = pins_of_model(p->model, "model", err);
     p->pins = pins;
     if (!pins || pins_add(pins, doc, NULL, false, err) < 0)

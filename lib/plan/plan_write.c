@@ -481,6 +481,25 @@ static json_t *stage_json(const struct plan *p, const struct stage *st) {
     return obj;
 }
 
+/* The axes on which replicas train apart, where those are not all. */
+static json_t *average_axes_json(const struct plan *p) {
+    json_t *seen = json_object(), *list = json_array();
+    bool all = true;
+    for (int s = 0; s < p->n_stages; s++) {
+        const struct stage *st = &p->stages[s];
+        all &= !st->together;
+        for (int a = 0; a < st->mesh.n_axes; a++)
+            if (!(st->together >> a & 1) && !json_object_get(seen, st->mesh.name[a])) {
+                json_object_set_new(seen, st->mesh.name[a], json_true());
+                json_array_append_new(list, json_string(st->mesh.name[a]));
+            }
+    }
+    json_decref(seen);
+    if (all)
+        json_array_clear(list);
+    return list;
+}
+
 /* Shipped models by name; any other whole, so that everything needed to run is in the file. */
 json_t *plan_to_json(const struct plan *p) {
     const struct model *m = p->model;
@@ -507,6 +526,11 @@ json_t *plan_to_json(const struct plan *p) {
     if (p->aggregate != AGGREGATE_mean) {
         json_object_set_new(doc, "aggregate", json_string(aggregate_name(p->aggregate)));
         json_object_set_new(doc, "faulty", json_integer(p->faulty));
+    }
+    if (p->average != AVERAGE_none) {
+        json_object_set_new(doc, "average", json_string(average_name(p->average)));
+        json_object_set_new(doc, "average_every", json_integer(p->average_every));
+        set_unless_empty(doc, "average_axes", average_axes_json(p));
     }
     if (p->overlap)
         json_object_set_new(doc, "overlap", json_true());

@@ -7,6 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A parameter whose ops do not agree on who has a replica of it has none; running statistics are sums over
+ * all samples. */
+static void survey_apart(struct emit *e, int param, int i) {
+    const struct model_param *p = &e->m->params[param];
+    const int axes = p->frozen || p->running ? 0 : (int)plan_apart_axes(e->plan, e->st, i);
+    e->apart[param] = e->apart[param] < 0 || e->apart[param] == axes ? axes : 0;
+}
+
 /* The first reader of each tensor in the stage, and what the first op says of each parameter. */
 static void survey_ops(struct emit *e) {
     const struct model *m = e->m;
@@ -20,12 +28,16 @@ static void survey_ops(struct emit *e) {
             if (op->param[k] >= 0) {
                 e->zero[op->param[k]] = e->st->zero[i];
                 e->offload[op->param[k]] = e->st->offload[i];
+                survey_apart(e, op->param[k], i);
             }
     }
 }
 
 static void survey_transfers(struct emit *e) {
     for (int i = 0; i < e->n_transfers; i++) {
+        /* Copies in several stages are of one parameter: its gradients are summed at every step. */
+        if (e->transfers[i].param >= 0)
+            e->apart[e->transfers[i].param] = 0;
         if (e->transfers[i].to == e->stage)
             arr_push(&e->arrivals, (struct arrival){.transfer = i});
         if (e->transfers[i].from == e->stage)
@@ -44,7 +56,7 @@ static int *carve(int **tables, int64_t n) {
 static void make_tables(struct emit *e) {
     int64_t tensors = e->m->n_tensors, params = e->m->n_params, ops = e->st->n_ops;
     int64_t gathered = (int64_t)2 * KIND_MAX_SLOTS * ops;
-    size_t n = (size_t)(4 * tensors + 2 * params + e->m->n_ops + 2 * ops + gathered);
+    size_t n = (size_t)(4 * tensors + 3 * params + e->m->n_ops + 2 * ops + gathered);
     size_t bytes = n * sizeof *e->tables + 2 * (size_t)params;
     if (bytes > e->tables_bytes) {
         free(e->tables);
@@ -59,6 +71,7 @@ static void make_tables(struct emit *e) {
     e->first_use = carve(&at, tensors);
     e->param_of = carve(&at, params);
     e->grad_of = carve(&at, params);
+    e->apart = carve(&at, params);
     e->op_index = carve(&at, e->m->n_ops);
     e->saved = carve(&at, 2 * ops);
     e->gathered = carve(&at, gathered);

@@ -154,6 +154,9 @@ struct instr {
     int transfer; /* of send and recv, or -1 */
     /* in the first micro-batch of a step its gradients are written, not added to (pass_fresh.c) */
     bool fresh;
+    /* Of what reads gradients: so many replicas have one of their own (plan->average); of a scale that is
+     * about no op: it divides by it. Else 0. */
+    int replicas;
     /* sums over replicas of which the plan does not trust all (pass_aggregate.c) */
     bool guarded;
     int work; /* of a collective that is only started, and of its wait: their number; or -1 */

@@ -33,6 +33,8 @@
       "gradients that are summed in 16 bits are rounded before and widened behind")        \
     X(clear, true,                                                                         \
       "gradients that nothing writes first are set to zero at the step's end")             \
+    X(average, e->plan->average != AVERAGE_none,                                           \
+      "replicas that train apart take the mean of what they have")                         \
     X(reuse, true, "results take the place of operands that nobody reads any more")        \
     X(memory, true, "memory of activations, temporaries and what lives on the host")       \
     X(overlap, e->plan->overlap,                                                           \

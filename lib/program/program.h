@@ -32,7 +32,9 @@
     X(LAST_WEIGHTS, "last weight gradients", 'V')                                          \
     X(REDUCE, "reduce", 'R') /* gradients summed over the ranks, and their squares */      \
     X(NORM, "norm", 'N')     /* once for all stages of a group */                          \
-    X(UPDATE, "update", 'U')
+    X(UPDATE, "update", 'U')                                                               \
+    X(PAIR, "pair", 'P')       /* replicas that train apart: the mean of two and two, */   \
+    X(AVERAGE, "average", 'A') /* and of all; only in some steps */
 enum segment {
 #define X(id, name, letter) SEG_##id,
     SEGMENTS(X)
@@ -230,6 +232,9 @@ struct group_schedule {
         larger;    /* micro-batches in a round; rounds, the first ones, with one more */
     int64_t ahead; /* forwards before the first backward, all chunks counted */
     int64_t delay; /* backwards before a weight gradient's turn; -1: backward makes both */
+    /* what follows the updates, of each chunk, in the steps that have it: PAIR or AVERAGE;
+     * or SEG_COUNT */
+    enum segment together;
 };
 /* Of a pipeline with so many stages on so many groups. */
 struct group_schedule schedule_make(enum schedule schedule, int n_stages, int n_groups,
@@ -242,6 +247,10 @@ struct action schedule_action(const struct group_schedule *s, int64_t i);
 /* Messages that may be under way between stages so far apart in a chain, each on a group of its own: fewer, and
  * groups would wait for each other for ever. */
 int64_t schedule_depth(enum schedule schedule, int64_t apart, int64_t micro_batches);
+
+/* In what part of the steps an action of this segment is taken that does not stand for a micro-batch: that
+ * which brings replicas together is one of few steps. */
+double schedule_share(const struct plan *p, enum segment segment);
 
 /* Fewer micro-batches than the plan's that go through all that many go through, so that long
  * schedules can be looked at in part. */

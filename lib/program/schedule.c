@@ -27,7 +27,14 @@ struct group_schedule schedule_make(enum schedule schedule, int n_stages, int n_
     const struct schedule_traits *t = schedule_traits(schedule);
     int64_t m = micro_batches, behind = n_stages - 1 - chunks[0];
     struct group_schedule s = {
-        chunks, n_chunks, m, .round = 1, .ahead = t->further * behind + 1, .delay = -1};
+        .chunks = chunks,
+        .n_chunks = n_chunks,
+        .micro_batches = m,
+        .round = 1,
+        .ahead = t->further * behind + 1,
+        .delay = -1,
+        .together = SEG_COUNT,
+    };
     if (t->further == FURTHER_ALL) {
         s.round = m;
         s.ahead = n_chunks * m;
@@ -48,8 +55,20 @@ struct group_schedule schedule_make(enum schedule schedule, int n_stages, int n_
 struct group_schedule schedule_of_group(const struct plan *p, int group,
                                         int64_t micro_batches) {
     int first = p->first_chunk[group];
-    return schedule_make(p->schedule, p->n_stages, p->n_groups, p->chunks + first,
-                         p->first_chunk[group + 1] - first, micro_batches);
+    struct group_schedule s =
+        schedule_make(p->schedule, p->n_stages, p->n_groups, p->chunks + first,
+                      p->first_chunk[group + 1] - first, micro_batches);
+    s.together = p->average == AVERAGE_pairs ? SEG_PAIR
+                 : p->average == AVERAGE_all ? SEG_AVERAGE
+                                             : SEG_COUNT;
+    return s;
+}
+
+double schedule_share(const struct plan *p, enum segment segment) {
+    enum segment together = p->average == AVERAGE_pairs ? SEG_PAIR : SEG_AVERAGE;
+    return segment < SEG_PAIR    ? 1
+           : segment == together ? 1.0 / (double)p->average_every
+                                 : 0;
 }
 
 /* The n-th of all chunks in the order of forwards: the chunk, and its micro-batch. */
@@ -82,12 +101,15 @@ static struct action at_end(const struct group_schedule *s, int64_t i) {
         return (struct action){SEG_REDUCE, s->chunks[v - 1 - i], -1};
     if (i == v)
         return (struct action){SEG_NORM, s->chunks[0], -1};
-    return (struct action){SEG_UPDATE, s->chunks[i - v - 1], -1};
+    i -= v + 1;
+    return i < v ? (struct action){SEG_UPDATE, s->chunks[i], -1}
+                 : (struct action){s->together, s->chunks[i - v], -1};
 }
 
 int64_t schedule_actions(const struct group_schedule *s) {
     int64_t n = s->n_chunks * s->micro_batches;
-    return (s->delay < 0 ? 2 : 3) * n + 2 * s->n_chunks + 1;
+    int64_t at_end = (s->together == SEG_COUNT ? 2 : 3) * s->n_chunks + 1;
+    return (s->delay < 0 ? 2 : 3) * n + at_end;
 }
 
 struct action schedule_action(const struct group_schedule *s, int64_t i) {

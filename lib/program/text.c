@@ -36,6 +36,8 @@ static void instr_print(const struct program *g, const struct stage_program *sp,
     print_operands(sp, i->out.v, INSTR_MAX_OUT, f);
     if (i->fresh)
         fputs(" fresh", f);
+    if (i->replicas)
+        fprintf(f, i->op < 0 && i->code == I_scale ? " over %d" : " of %d", i->replicas);
     if (opcode_key(i->code) == KEY_COMM) {
         fputs(" on", f);
         for (int a = 0; a < sp->mesh->n_axes; a++)

@@ -210,7 +210,8 @@ __attribute__((weak)) int cuda_multi_launch(struct cuda_call *c,
                                     .beta1 = m->beta1,
                                     .beta2 = m->beta2,
                                     .opt_eps = m->eps,
-                                    .decay = t->decay}};
+                                    .decay = t->decay,
+                                    .replicas = (int)t->by}};
         k.n.adamw.elems = t->n;
         k.in.adamw.g = (void *)t->g;
         k.out.adamw.p = t->p, k.out.adamw.m = t->m, k.out.adamw.v = t->v;

@@ -40,6 +40,9 @@ static int64_t instrs_of_step(const struct exec *x) {
     for (int64_t i = 0; i < schedule_actions(&x->schedule); i++) {
         const struct action a = schedule_action(&x->schedule, i);
         const struct span s = program_segment(&x->g->stages[a.stage], a.segment);
+        /* Behind the step: the next one is another. */
+        if (a.segment >= SEG_PAIR && x->step % x->g->plan->average_every)
+            continue;
         n += s.end - s.first;
     }
     return n;
@@ -226,7 +229,15 @@ static struct example of_four[] = {
              "\"layout\": {\"tp\": [\"heads\", \"ffn\", \"vocab\"]}}]}"},
     {.name = "bf16",
      .text = GPT(
-         "") "\"dtype\": \"bf16\", \"overlap\": true, \"stages\": [{\"mesh\": \"dp:2 tp:2\", \"layout\": {\"dp\": \"batch\", \"tp\": [\"heads\", \"ffn\"]}, \"zero\": 2}]}"}};
+         "") "\"dtype\": \"bf16\", \"overlap\": true, \"stages\": [{\"mesh\": \"dp:2 tp:2\", \"layout\": {\"dp\": \"batch\", \"tp\": [\"heads\", \"ffn\"]}, \"zero\": 2}]}"},
+    {.name = "apart, pairs",
+     .text = GPT("") "\"average\": \"pairs\", \"stages\": [{\"mesh\": \"dp:2 tp:2\", "
+                     "\"layout\": {\"dp\": \"batch\", \"tp\": [\"heads\", \"ffn\"]}}]}"},
+    {.name = "apart, bf16",
+     .text =
+         GPT("") "\"dtype\": \"bf16\", \"average\": \"all\", \"average_every\": 2, "
+                 "\"stages\": [{\"mesh\": \"dp:2 tp:2\", \"layout\": {\"dp\": \"batch\", "
+                 "\"tp\": [\"heads\", \"ffn\"]}, \"zero\": 1}]}"}};
 
 int main(int argc, char **argv) {
     struct err err = {0};

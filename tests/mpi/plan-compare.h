@@ -115,7 +115,8 @@ static void on_instr(void *ctx, const struct instr *i, struct action a, double s
     struct watch *w = ctx;
     const struct exec_chunk *c = exec_chunk_of(w->x, a.stage);
     (void)start, (void)end;
-    if (w->last && i->code == I_sum_squares && !is_noise(w->x->g->plan->model, i->param)) {
+    if (w->last && i->code == I_sum_squares && !i->replicas &&
+        !is_noise(w->x->g->plan->model, i->param)) {
         double d = compare(w, c, i->param, i->place, i->in.sum_squares.g, w->ref->grad);
         w->worst_grad = d > w->worst_grad || isnan(d) ? d : w->worst_grad;
     }

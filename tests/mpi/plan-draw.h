@@ -3,7 +3,7 @@
  *
  *     struct rng r = {seed, 0};
  *     struct plan *p = draw_plan(&r, m, OPTIMIZER_sgd, 4);
- *     draw_types(seed, k, p);
+ *     draw_types(seed, k, 4, p);
  */
 #ifndef WEFT_TEST_PLAN_DRAW_H
 #define WEFT_TEST_PLAN_DRAW_H
@@ -162,13 +162,20 @@ static struct plan *draw_plan(struct rng *r, struct model *m, enum optimizer opt
 }
 
 /* Every other plan is of 16 bits, half of these sum gradients so. */
-static void draw_types(uint64_t seed, int64_t k, struct plan *p) {
+static void draw_types(uint64_t seed, int64_t k, int n, struct plan *p) {
     static const enum dtype types[] = {DTYPE_f32, DTYPE_bf16, DTYPE_f32, DTYPE_f16};
     uint64_t bits = rng_bits(seed, 1 << 20, (uint64_t)k);
     p->dtype = types[bits % 4];
     p->reduce = bits >> 8 & 1 ? p->dtype : DTYPE_f32;
     /* of no faulty replicas, the trimmed mean is the mean */
     p->aggregate = bits >> 16 & 1 ? AGGREGATE_trimmed : AGGREGATE_mean;
+    /* Steps of SGD are linear: replicas that train apart and average after each of them do as those
+     * that sum gradients. Two that meet are all. */
+    if (p->optimizer != OPTIMIZER_sgd || (bits >> 24 & 3) == 0)
+        return;
+    p->aggregate = AGGREGATE_mean;
+    p->average = n == 2 ? AVERAGE_pairs : AVERAGE_all;
+    p->average_every = 1;
 }
 
 #endif

@@ -93,7 +93,7 @@ static struct exec_options train_options(const struct job *job, const struct pla
                                                : 1e-3;
     /* Noise in gradients that are zero in exact arithmetic must not be normalized. */
     o.eps = 1e-4;
-    o.clip = 0.5;
+    o.clip = plan->optimizer == OPTIMIZER_sgd ? 0 : 0.5;
     return o;
 }
 
@@ -177,7 +177,8 @@ static bool survives_text(struct plan *p, struct err *err) {
     bool same = q && q->n_stages == p->n_stages && q->micro_batch == p->micro_batch &&
                 q->schedule == p->schedule && q->optimizer == p->optimizer &&
                 q->dtype == p->dtype && q->reduce == p->reduce &&
-                q->overlap == p->overlap && q->n_groups == p->n_groups;
+                q->overlap == p->overlap && q->n_groups == p->n_groups &&
+                q->average == p->average;
     for (int s = 0; same && s < p->n_stages; s++) {
         const struct stage *a = &p->stages[s], *b = &q->stages[s];
         same =
@@ -300,7 +301,7 @@ static int check_plan(const struct job *job, uint64_t seed, int64_t k,
     struct model *m = load_case(c, err);
     struct plan *p = m ? draw_plan(&r, m, case_optimizer(c), n) : NULL;
     if (p)
-        draw_types(seed, k, p);
+        draw_types(seed, k, n, p);
     if (!p || plan_check(p, err) < 0)
         return -1;
     bool text = survives_text(p, err);

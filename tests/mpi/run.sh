@@ -249,6 +249,15 @@ aggregates() {
     [ -z "$WEFT_LONG" ] || check "cost beside an all-reduce" on 10 --mca mpi_yield_when_idle 1 "$dir/aggregate" cost
 }
 
+# Replicas that train apart.
+averages() {
+    [ -x "$dir/average" ] || return
+    for n in 2 3 4; do
+        mkdir "$work/average-$n"
+        check "replicas apart, $n ranks" on $n "$dir/average" "$work/average-$n"
+    done
+}
+
 # Data that is read before it is wanted.
 prefetches() {
     [ -x "$dir/prefetch" ] || return
@@ -260,7 +269,7 @@ prefetches() {
     done
 }
 
-[ $# -gt 0 ] || set -- streams reshards plans emulated skips aggregates prefetches messages collectives works staged gpus backends endings
+[ $# -gt 0 ] || set -- streams reshards plans emulated skips aggregates averages prefetches messages collectives works staged gpus backends endings
 for part; do
     "$part"
 done

@@ -97,6 +97,7 @@ static void chain_build(const struct chain *c, struct chain_input *x) {
         push(x, &n, SIM_NORM, -1, c->norm);
         x->seg[s * SEG_COUNT + SEG_UPDATE] = n;
         push(x, &n, SIM_WORK, -1, c->update[s]);
+        x->seg[s * SEG_COUNT + SEG_PAIR] = x->seg[s * SEG_COUNT + SEG_AVERAGE] = n;
         x->transfers[2 * s] =
             (struct sim_transfer){s, s + 1, c->down_move[s], c->overlap, c->depth};
         x->transfers[2 * s + 1] =

@@ -275,6 +275,24 @@ static void share_devices(struct rng *r, struct plan *p, int s) {
     }
 }
 
+static void random_average(struct rng *r, struct plan *p) {
+    if (p->aggregate != AGGREGATE_mean || rng_below(r, 2))
+        return;
+    p->average = (enum average)rng_below(r, AVERAGE_COUNT);
+    p->average_every = 1 + rng_below(r, 5);
+}
+
+/* On all axes whose name is not that of the first one. */
+static void keep_together(struct plan *p) {
+    const char *name = NULL;
+    for (int s = 0; s < p->n_stages; s++)
+        for (int a = 0; a < p->stages[s].mesh.n_axes; a++) {
+            const struct mesh *mesh = &p->stages[s].mesh;
+            name = name ? name : mesh->name[a];
+            p->stages[s].together |= strcmp(mesh->name[a], name) ? 1u << a : 0;
+        }
+}
+
 static struct plan *random_plan(struct rng *r, struct model *m,
                                 const struct plan_limits *lim) {
     int stages = 1 + (int)rng_below(r, lim->stages ? lim->stages : 4), bounds[65];
@@ -297,11 +315,14 @@ static struct plan *random_plan(struct rng *r, struct model *m,
     p->overlap = rng_below(r, 2);
     p->aggregate =
         rng_below(r, 2) ? AGGREGATE_mean : (enum aggregate)rng_below(r, AGGREGATE_COUNT);
+    random_average(r, p);
     for (int s = 0; s < stages; s++) {
         random_mesh(r, lim, &p->stages[s].mesh);
         share_devices(r, p, s);
         random_stage(r, p, &p->stages[s]);
     }
+    if (p->average && rng_below(r, 3) == 0)
+        keep_together(p);
     return p;
 }
 
@@ -313,15 +334,17 @@ static bool same_stage(const struct stage *a, const struct stage *b) {
            !memcmp(a->ops, b->ops, n * sizeof *a->ops) &&
            !memcmp(a->layouts, b->layouts, n * sizeof *a->layouts) &&
            !memcmp(a->recompute, b->recompute, n * sizeof *a->recompute) &&
-           !memcmp(a->zero, b->zero, n * sizeof *a->zero) && a->group == b->group;
+           !memcmp(a->zero, b->zero, n * sizeof *a->zero) && a->group == b->group &&
+           a->together == b->together;
 }
 
 __attribute__((unused)) static bool same_plan(const struct plan *a, const struct plan *b) {
-    bool same = a->model->hash == b->model->hash && a->batch == b->batch &&
-                a->micro_batch == b->micro_batch && a->schedule == b->schedule &&
-                a->optimizer == b->optimizer && a->dtype == b->dtype &&
-                a->reduce == b->reduce && a->overlap == b->overlap &&
-                a->n_stages == b->n_stages;
+    bool same =
+        a->model->hash == b->model->hash && a->batch == b->batch &&
+        a->micro_batch == b->micro_batch && a->schedule == b->schedule &&
+        a->optimizer == b->optimizer && a->dtype == b->dtype && a->reduce == b->reduce &&
+        a->overlap == b->overlap && a->average == b->average &&
+        (!a->average || a->average_every == b->average_every) && a->n_stages == b->n_stages;
     for (int s = 0; s < a->n_stages && same; s++)
         same = same_stage(&a->stages[s], &b->stages[s]);
     return same;

@@ -328,6 +328,51 @@ static void test_aggregate(void) {
     }
 }
 
+/* Axes that train apart: bits of the first stage, of an op that splits its batch. */
+static void test_average(void) {
+    static const struct {
+        const char *keys, *mesh, *want; /* want: of the message, NULL = it is read */
+        enum average how;
+        int64_t every;
+        unsigned axes;
+    } cases[] = {
+        {"\"average\": \"none\"", "dp:4 tp:2", NULL, AVERAGE_none, 1, 0},
+        {"\"average\": \"all\"", "dp:4 tp:2", NULL, AVERAGE_all, 1, 1},
+        {"\"average\": \"all\", \"average_every\": 16", "dp:1 tp:2", NULL, AVERAGE_all, 16,
+         0},
+        {"\"average\": \"pairs\", \"average_every\": 3, \"average_axes\": [\"dp\"]",
+         "tp:2 dp:3", NULL, AVERAGE_pairs, 3, 2},
+        {"\"average\": \"all\", \"average_axes\": [\"tp\"]", "dp:4 tp:2", NULL, AVERAGE_all,
+         1, 0},
+        {"\"average\": \"some\"", "dp:4 tp:2", "average:...all...\"some\"", 0, 0, 0},
+        {"\"average\": true", "dp:4 tp:2", "average:", 0, 0, 0},
+        {"\"average_every\": 4", "dp:4 tp:2", "average_every:...average", 0, 0, 0},
+        {"\"average_axes\": [\"dp\"]", "dp:4 tp:2", "average_axes:...average", 0, 0, 0},
+        {"\"average\": \"all\", \"average_every\": 0", "dp:4 tp:2", "average_every:", 0, 0,
+         0},
+        {"\"average\": \"all\", \"average_axes\": [\"dp\", \"node\"]", "dp:4 tp:2",
+         "average_axes[1]:...\"node\"", 0, 0, 0},
+        {"\"average\": \"all\", \"average_axes\": [3]", "dp:4 tp:2", "average_axes[0]:", 0,
+         0, 0},
+        {"\"average\": \"all\", \"average_axes\": \"dp\"", "dp:4 tp:2", "average_axes:", 0,
+         0, 0},
+        {"\"average\": \"all\", \"aggregate\": \"median\"", "dp:4 tp:2",
+         "average:...median", 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err err = {0};
+        struct plan *p = read_aggregate(cases[i].keys, cases[i].mesh, &err);
+        if (cases[i].want)
+            ok(!p && err.status == EXIT_INPUT && message_holds(err.msg, cases[i].want),
+               "%s on %s: %s", cases[i].keys, cases[i].mesh, p ? "not refused" : err.msg);
+        else
+            ok(p && p->average == cases[i].how && p->average_every == cases[i].every &&
+                   plan_apart_axes(p, &p->stages[0], 0) == cases[i].axes,
+               "%s on %s %s", cases[i].keys, cases[i].mesh, err.msg);
+        plan_destroy(p);
+    }
+}
+
 static void refused_under(const char *schedule, const char *stages, const char *want) {
     struct err err = {0};
     struct plan *p = read_schedule(schedule, stages, &err);
@@ -383,6 +428,7 @@ int main(void) {
     test_layouts();
     test_rings();
     test_aggregate();
+    test_average();
     test_refused();
     test_groups();
     test_device_groups();

@@ -413,7 +413,9 @@ static int save_if_best(struct loop *l, struct err *err) {
 static int validate(struct loop *l, bool *stop, struct err *err) {
     double loss;
     beat_enter(l->o->beat, BEAT_VALIDATE);
-    int rc = exec_validate(l->x, 0, l->in.valid_batches, between_batches, l, &loss, err);
+    int rc = exec_average(l->x, err); /* it is one model's loss */
+    if (rc == 0)
+        rc = exec_validate(l->x, 0, l->in.valid_batches, between_batches, l, &loss, err);
     *stop |= rc > 0;
     if (rc == 0)
         l->valid_loss = loss;

@@ -214,6 +214,9 @@ static int check_plan(const struct plan *p, struct err *err) {
     if (p->aggregate != AGGREGATE_mean)
         return err_input(err, "aggregate: Aceso sums gradients, the plan takes their %s",
                          aggregate_name(p->aggregate));
+    if (p->average != AVERAGE_none)
+        return err_input(err,
+                         "average: Aceso's replicas sum their gradients at every step");
     for (int s = 0; s < p->n_stages; s++) {
         const char *key = beyond(&p->stages[s]);
         if (key)

@@ -269,6 +269,9 @@ int plan_job_of(struct plan_job *job, const struct plan *p, const char *target,
     if (p->aggregate != AGGREGATE_mean)
         return err_input(err, "aggregate: %s sums gradients, the plan takes their %s",
                          target, aggregate_name(p->aggregate));
+    if (p->average != AVERAGE_none)
+        return err_input(err, "average: replicas of %s sum their gradients at every step",
+                         target);
     if (p->optimizer != OPTIMIZER_adamw && p->optimizer != OPTIMIZER_sgd)
         return err_input(err, "optimizer: nothing is known of %s in %s",
                          optimizer_name(p->optimizer), target);

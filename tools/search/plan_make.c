@@ -226,7 +226,7 @@ static json_t *name_ops(const struct model *m, int first, int end) {
 }
 
 /* "optimizer,activations" as an array. */
-static json_t *offload_json(const char *words) {
+static json_t *names_json(const char *words) {
     json_t *list = json_array();
     for (const char *w = words, *end; *w; w = *end ? end + 1 : end) {
         end = w + strcspn(w, ",");
@@ -255,7 +255,7 @@ static json_t *stage_of(const struct plan_words *w, const struct model *m,
     if (w->zero)
         json_object_set_new(stage, "zero", json_integer(w->zero));
     if (w->offload)
-        json_object_set_new(stage, "offload", offload_json(w->offload));
+        json_object_set_new(stage, "offload", names_json(w->offload));
     return stage;
 }
 
@@ -308,6 +308,15 @@ static int choose_batch(const struct plan_words *w, const struct model *m,
     return 0;
 }
 
+static void say_average(const struct plan_words *w, json_t *doc) {
+    if (w->average)
+        json_object_set_new(doc, "average", json_string(w->average));
+    if (w->average_every)
+        json_object_set_new(doc, "average_every", json_integer(w->average_every));
+    if (w->average_axes)
+        json_object_set_new(doc, "average_axes", names_json(w->average_axes));
+}
+
 static json_t *document(const struct plan_words *w, struct model *m, const struct split *s,
                         struct err *err) {
     int pp = w->pp ? (int)w->pp : 1, n = pp * (w->chunks ? (int)w->chunks : 1);
@@ -347,6 +356,7 @@ static json_t *document(const struct plan_words *w, struct model *m, const struc
         json_object_set_new(doc, "aggregate", json_string(w->aggregate));
     if (w->faulty)
         json_object_set_new(doc, "faulty", json_integer(w->faulty));
+    say_average(w, doc);
     if (w->optimizer)
         json_object_set_new(doc, "optimizer", json_string(w->optimizer));
     if (w->overlap)

@@ -16,6 +16,9 @@ struct plan_words {
     const char *recompute, *offload, *schedule, *optimizer, *dtype, *reduce, *cluster;
     const char *aggregate;
     int64_t faulty;            /* replicas that may be bad */
+    const char *average;       /* how replicas that train apart come together, */
+    int64_t average_every;     /* after so many steps, */
+    const char *average_axes;  /* along these axes of the mesh: "a,b" */
     const char *mesh, *layout; /* Mesh-TensorFlow's */
     const int *blocks; /* of each stage, where they are not shared out evenly; or NULL */
     bool quiet;        /* nothing is noted */

@@ -49,6 +49,11 @@ static const struct opt options[] = {
      &o.words.aggregate},
     {0, "faulty", OPT_INT, "N", "replicas that may be bad under such a rule (1)",
      &o.words.faulty},
+    {0, "average", OPT_STR, "HOW", "replicas train apart, and average: " AVERAGE_NAMES,
+     &o.words.average},
+    {0, "average-every", OPT_INT, "K", "after so many steps (1)", &o.words.average_every},
+    {0, "average-axes", OPT_STR, "AXES", "of the mesh, along which they do (all)",
+     &o.words.average_axes},
     {0, "overlap", OPT_FLAG, NULL, "reduce gradients while the last backward computes",
      &o.words.overlap},
     {0, "mesh", OPT_STR, "AXES", "instead of the words: rows:2,cols:4", &o.words.mesh},
@@ -173,6 +178,9 @@ static int check_words(const struct plan_words *w, struct err *err) {
     if (w->aggregate && aggregate_find(w->aggregate) < 0)
         return err_usage(err, "--aggregate: expected " AGGREGATE_NAMES ", got \"%s\"",
                          w->aggregate);
+    if (w->average && average_find(w->average) < 0)
+        return err_usage(err, "--average: expected " AVERAGE_NAMES ", got \"%s\"",
+                         w->average);
     if (w->optimizer && optimizer_find(w->optimizer) < 0)
         return err_usage(err, "--optimizer: expected " OPTIMIZER_NAMES ", got \"%s\"",
                          w->optimizer);

@@ -186,6 +186,9 @@ static void show_head(const struct plan *p, FILE *f) {
     if (p->aggregate != AGGREGATE_mean)
         fprintf(f, "aggregate  %s, %d of the replicas may be bad\n",
                 aggregate_name(p->aggregate), p->faulty);
+    if (p->average != AVERAGE_none)
+        fprintf(f, "average    %s, every %lld step%s\n", average_name(p->average),
+                (long long)p->average_every, p->average_every > 1 ? "s" : "");
     fprintf(f, "optimizer  %s, gradients %s\n", optimizer_name(p->optimizer),
             p->overlap ? "reduced while the last backward pass computes"
                        : "reduced after the last backward pass");

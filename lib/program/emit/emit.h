@@ -64,6 +64,9 @@ struct emit {
     int *param_of; /* param -> its first instance, or -1 */
     int *grad_of;  /* param -> its first gradient, or -1 */
     ARR(struct whole_gradient) whole_gradients; /* of the op at hand */
+    /* param -> axes on which its replicas train apart: those of all ops of the stage that have it; or
+     * 0 */
+    int *apart;
     int8_t *zero;    /* param -> ZeRO's level in this stage: of the first op that has it */
     int8_t *offload; /* param -> what of it lives on the host; likewise */
     /* Of every segment, those that are not there yet at the end: first instruction. */

@@ -13,8 +13,25 @@
 
 struct placement param_share(const struct emit *e, int param, struct placement place,
                              int level) {
+    if (e->zero[param] < level)
+        return place;
     struct extents sizes = emit_extents(e, &e->m->params[param].shape);
-    return e->zero[param] >= level ? placement_scatter(e->mesh, &sizes, place) : place;
+    struct mesh together = *e->mesh; /* replicas that train apart share nothing out */
+    for (int a = 0; a < together.n_axes; a++)
+        if (param_apart(e, param) >> a & 1)
+            together.size[a] = 1;
+    return placement_scatter(&together, &sizes, place);
+}
+
+unsigned param_apart(const struct emit *e, int param) {
+    return e->apart[param] < 0 ? 0 : (unsigned)e->apart[param];
+}
+
+struct placement param_own(const struct emit *e, int param, struct placement place) {
+    for (int a = 0; a < e->mesh->n_axes; a++)
+        if (param_apart(e, param) >> a & 1)
+            place.at[a] = PLACE_PARTIAL;
+    return place;
 }
 
 /* ---- parameters --------------------------------------------------------------------------- */

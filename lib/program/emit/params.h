@@ -8,6 +8,10 @@
  * else the same. */
 struct placement param_share(const struct emit *e, int param, struct placement place,
                              int level);
+/* The axes along which replicas of the parameter train apart, and the placement of a gradient that they do
+ * not sum: Partial there. */
+unsigned param_apart(const struct emit *e, int param);
+struct placement param_own(const struct emit *e, int param, struct placement place);
 /* A parameter under the placement that an op wants in one of its slots: as the stage holds it, or
  * gathered, once in each pass. */
 int param_get(struct emit *e, int op, int slot, struct placement want);

@@ -38,6 +38,15 @@ static struct instr *param_instr(struct emit *e, enum opcode code, int param,
     return i;
 }
 
+/* One that reads a gradient, which a replica that trains apart has of its own samples alone. */
+static struct instr *grad_instr(struct emit *e, enum opcode code, int param,
+                                struct placement place) {
+    struct instr *i = param_instr(e, code, param, place);
+    const unsigned apart = param_apart(e, param);
+    i->replicas = apart ? mesh_group_size(e->mesh, apart) : 0;
+    return i;
+}
+
 static void send_param(struct emit *e, int param, bool gradient, int to,
                        struct placement place, int buffer) {
     struct instr *i = param_instr(e, I_send, param, place);
@@ -93,8 +102,9 @@ static bool is_running(const struct emit *e, int param) {
     return e->m->params[param].running;
 }
 
+/* Where replicas train apart, the norm is the root of the mean of the squares of theirs. */
 static void count_norm(struct emit *e, int param, struct placement place, int gradient) {
-    struct instr *i = param_instr(e, I_sum_squares, param, place);
+    struct instr *i = grad_instr(e, I_sum_squares, param, place);
     i->in.sum_squares.g = gradient;
     i->axes = placement_axes(e->mesh, place, PLACE_REPLICATE);
 }
@@ -134,7 +144,7 @@ static void descend_matrices(struct emit *e, int param, struct placement place, 
                              int gradient) {
     int m = state_new(e, param, STATE_FIRST, place);
     int u = emit_buffer(e, e->buffers.p[m].elems, DTYPE_f32, MEM_temporaries);
-    struct instr *i = param_instr(e, I_momentum, param, place);
+    struct instr *i = grad_instr(e, I_momentum, param, place);
     i->in.momentum.g = gradient;
     i->out.momentum.u = u;
     i->out.momentum.m = m;
@@ -156,18 +166,18 @@ static void descend(struct emit *e, int param, struct placement place, int value
     for (int k = 0; k < optimizer_states(by); k++)
         states[k] = state_new(e, param, k, place);
     if (by == OPTIMIZER_adamw) {
-        struct instr *i = param_instr(e, I_adamw, param, place);
+        struct instr *i = grad_instr(e, I_adamw, param, place);
         i->in.adamw.g = gradient;
         i->out.adamw.p = value;
         i->out.adamw.m = states[0];
         i->out.adamw.v = states[1];
     } else if (by == OPTIMIZER_lion) {
-        struct instr *i = param_instr(e, I_lion, param, place);
+        struct instr *i = grad_instr(e, I_lion, param, place);
         i->in.lion.g = gradient;
         i->out.lion.p = value;
         i->out.lion.m = states[0];
     } else {
-        struct instr *i = param_instr(e, I_sgd, param, place);
+        struct instr *i = grad_instr(e, I_sgd, param, place);
         i->in.sgd.g = gradient;
         i->out.sgd.p = value;
         i->out.sgd.b = states[0];
@@ -265,9 +275,9 @@ static void update_instance(struct emit *e, enum update_step step, int64_t i,
     if (!p.home)
         return;
     if (step == FINISH)
-        gradient[i] = finished_gradient(e, &p, update_place(e, &p));
+        gradient[i] = finished_gradient(e, &p, param_own(e, p.param, update_place(e, &p)));
     if (step == COUNT && !is_running(e, p.param))
-        count_norm(e, p.param, update_place(e, &p), gradient[i]);
+        count_norm(e, p.param, param_own(e, p.param, update_place(e, &p)), gradient[i]);
     if (step == OPTIMIZE)
         optimize(e, &p, update_place(e, &p), gradient[i]);
     if (step == PUBLISH)

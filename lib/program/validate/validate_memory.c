@@ -12,11 +12,12 @@
 #include <string.h>
 
 /* Owners of bytes that are no buffer. Gradients are one owner: the update reduces several that
- * stand side by side in one instruction. */
+ * stand side by side in one instruction; so is all that outlives a step, of which replicas take means. */
 enum {
     NOBODY = -1,
     GRADIENTS = -2,
-    STAGING = -3,
+    KEPT = -3,
+    STAGING = -4,
     OLD_GRADIENTS = INT_MIN / 2,
     UNDER_WAY = INT_MIN
 };
@@ -81,11 +82,11 @@ static void put(struct replay *r, struct extent w) {
 /* Is the extent there as its owner wrote it? */
 static bool is_whole(const struct replay *r, struct extent x) {
     int64_t i = first_touching(r, x.from);
-    if (x.owner != GRADIENTS)
+    if (x.owner != GRADIENTS && x.owner != KEPT)
         return i < r->list.n && r->list.p[i].from == x.from && r->list.p[i].to == x.to &&
                r->list.p[i].owner == x.owner && r->list.p[i].mb == x.mb;
     int64_t at = x.from;
-    for (; i < r->list.n && at < x.to && r->list.p[i].owner == GRADIENTS; i++) {
+    for (; i < r->list.n && at < x.to && r->list.p[i].owner == x.owner; i++) {
         if (r->list.p[i].from > at)
             return false;
         at = r->list.p[i].to;
@@ -98,8 +99,9 @@ static struct extent extent_of(const struct replay *r, int buffer, int64_t mb) {
     int64_t at = buffer_offset(r->sp, buffer, mb), end = at + buffer_bytes(b);
     if (b->mem == MEM_gradients)
         return (struct extent){at, end, GRADIENTS, 0};
-    bool kept = b->mem == MEM_parameters || b->mem == MEM_optimizer;
-    return (struct extent){at, end, r->buffers + buffer, kept ? 0 : mb};
+    if (b->mem == MEM_parameters || b->mem == MEM_optimizer)
+        return (struct extent){at, end, KEPT, 0};
+    return (struct extent){at, end, r->buffers + buffer, mb};
 }
 
 /* ---- what outlives a step ---------------------------------------------------------------- */
@@ -131,9 +133,9 @@ static int reserve_buffer(struct replay *r, int buffer, const char *what, struct
 /* A gradient as the step before left it: zeros where the update ended with them. */
 static struct extent gradient_before(const struct replay *r, int buffer) {
     const struct stage_program *sp = r->sp;
-    const struct instr *last = &sp->instrs[sp->n_instrs - 1];
+    const struct instr *last = &sp->instrs[sp->seg[SEG_UPDATE + 1] - 1];
     struct extent x = extent_of(r, buffer, 0), zeros = {0};
-    if (last->code == I_fill && sp->n_instrs > sp->seg[SEG_UPDATE])
+    if (last->code == I_fill && sp->seg[SEG_UPDATE + 1] > sp->seg[SEG_UPDATE])
         zeros = extent_of(r, last->out.fill.y, 0);
     if (x.from < zeros.from || x.to > zeros.to)
         x.owner = OLD_GRADIENTS;

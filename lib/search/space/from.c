@@ -94,6 +94,8 @@ static void take_numbers(struct reading *r) {
         lose(r, "overlap");
     if (r->plan->aggregate != AGGREGATE_mean)
         lose(r, "aggregate");
+    if (r->plan->average != AVERAGE_none)
+        lose(r, "average");
 }
 
 /* ---- layouts --------------------------------------------------------------------------- */
@@ -233,7 +235,8 @@ bool space_admits(const struct space *sp, const struct plan *plan) {
     bool micro = false, same = plan->batch == p->batch && plan->optimizer == p->optimizer &&
                                plan->dtype == p->dtype &&
                                (reduce != PIN_FREE || plan->reduce == DTYPE_f32) &&
-                               plan->aggregate == AGGREGATE_mean;
+                               plan->aggregate == AGGREGATE_mean &&
+                               plan->average == AVERAGE_none;
     for (int i = 0; i < p->n_micro; i++)
         micro |= p->micro[i] == plan->micro_batch;
     if (!same || !micro || !space_has_schedule(sp, plan->schedule) ||

@@ -129,6 +129,7 @@ static bool translate_stage(const struct order *o, const struct stage *from, int
     to->group = from->group;
     to->first_rank = from->first_rank;
     to->regather = from->regather;
+    to->together = from->together;
     for (int i = 0; i < from->n_ops; i++) {
         int at = o->place[from->ops[i]] - first;
         if (at < 0 || at >= from->n_ops)
@@ -159,6 +160,8 @@ struct plan *order_translate(const struct order *o, const struct plan *plan) {
     p->reduce = plan->reduce;
     p->aggregate = plan->aggregate;
     p->faulty = plan->faulty;
+    p->average = plan->average;
+    p->average_every = plan->average_every;
     p->overlap = plan->overlap;
     p->n_groups = plan->n_groups;
     p->devices = plan->devices;
