@@ -55,8 +55,9 @@ libs_cuda    := $(if $(HAVE_CUDA),$(CUDA_LIBS) -lstdc++)
 
 # A search goes through these millions of times.
 SEARCHED ?= $(if $(SAN),,-O3)
-# Kernels are compiled for the machine they run on; everything else is portable.
-cflags_device := -O3 -march=$(ARCH) -fopenmp -DWEFT_GEMM_$(GEMM) $(if $(SAN),,-fno-math-errno -fno-trapping-math)
+# Kernels are compiled for the machine they run on; everything else is portable. Functions that pass
+# its widest vectors are called by none but each other, so how they are passed is nobody's concern.
+cflags_device := -O3 -Wno-psabi -march=$(ARCH) -fopenmp -DWEFT_GEMM_$(GEMM) $(if $(SAN),,-fno-math-errno -fno-trapping-math)
 cflags_comm   := $(MPI_CFLAGS) -O3
 cflags_solve  := -pthread $(SEARCHED)
 # It looks at every number that it writes.

@@ -103,15 +103,23 @@ static struct device_args args_of(const struct job *j) {
     return (struct device_args){.dtype = j->type, .scale = 0.3f};
 }
 
+/* Documents that all begin where their sequence does. */
+static int32_t *starts_of(const struct job *j) {
+    static int32_t zeros[64];
+    return j->n.starts ? zeros : NULL;
+}
+
 static void on_cpu(struct job *j, bool backward) {
     const struct device_args args = args_of(j);
     union instr_n n = {.attention = j->n};
     const union instr_src forth = {.attention = {.q = j->at[Q],
                                                  .k = j->at[K],
-                                                 .v = j->at[V]}},
+                                                 .v = j->at[V],
+                                                 .starts = starts_of(j)}},
                           back = {.attention_bwd = {.q = j->at[Q],
                                                     .k = j->at[K],
                                                     .v = j->at[V],
+                                                    .starts = starts_of(j),
                                                     .o = j->at[O],
                                                     .lse = j->at[LSE],
                                                     .dy = j->at[DY]}};
@@ -150,17 +158,18 @@ static int on_gpu(struct job *j, bool backward, struct err *err) {
     char *q = j->at[Q], *dq = j->at[DQ];
     struct cuda_call c = {&dev,  stream, &args, aligned_alloc(256, (size_t)bytes + 256),
                           bytes, err};
-    const struct attention_job job = {.t = attention_of(&j->n, NULL, NULL, &args),
-                                      .q = q,
-                                      .k = width ? q + 2 * width : j->at[K],
-                                      .v = width ? q + 4 * width : j->at[V],
-                                      .o = j->at[O],
-                                      .lse = j->at[LSE],
-                                      .dout = j->at[DY],
-                                      .dq = dq,
-                                      .dk = width ? dq + 2 * width : j->at[DK],
-                                      .dv = width ? dq + 4 * width : j->at[DV],
-                                      .delta = c.workspace};
+    const struct attention_job job = {
+        .t = attention_of(&j->n, NULL, starts_of(j), NULL, &args),
+        .q = q,
+        .k = width ? q + 2 * width : j->at[K],
+        .v = width ? q + 4 * width : j->at[V],
+        .o = j->at[O],
+        .lse = j->at[LSE],
+        .dout = j->at[DY],
+        .dq = dq,
+        .dk = width ? dq + 2 * width : j->at[DK],
+        .dv = width ? dq + 4 * width : j->at[DV],
+        .delta = c.workspace};
     now = j;
     int rc = dev.attentions->run(&c, &job, backward);
     if (rc == 1)
@@ -397,6 +406,8 @@ int main(void) {
     test_own("few keys, backward", &packed, DTYPE_bf16, true);
     n = packed, n.packed = 0, n.seq = 8;
     test_own("a causal mask over more keys than queries", &n, DTYPE_bf16, false);
+    n = packed, n.starts = 1;
+    test_own("documents", &n, DTYPE_bf16, false);
     test_without();
     ok(fake_cudnn.live == 0, "all descriptions are destroyed, %d are left",
        fake_cudnn.live);
