@@ -15,13 +15,14 @@
 struct form {
     int batch, heads, group, kv_heads, seq, dim;
     bool causal;
-    int buckets;
+    int buckets, window, document; /* tokens of a document; 0 = no documents */
 };
 
-/* Operands, then results, of both passes; o and lse are of the first and for the second. */
-enum tensor { Q, K, V, POSITIONS, DY, O, LSE, DQ, DK, DV, DPOSITIONS, TENSORS };
-static const char *const names[TENSORS] = {"q",   "k",  "v",  "positions", "dy",        "o",
-                                           "lse", "dq", "dk", "dv",        "dpositions"};
+/* Operands, then results, of both passes; o and lse are of the first and for the second. Whole numbers
+ * last. */
+enum tensor { Q, K, V, POSITIONS, DY, O, LSE, DQ, DK, DV, DPOSITIONS, STARTS, TENSORS };
+static const char *const names[STARTS] = {"q",   "k",  "v",  "positions", "dy",        "o",
+                                          "lse", "dq", "dk", "dv",        "dpositions"};
 
 static struct err err;
 enum { PLAIN, MMA, WGMMA, WGMMA_128, CUDNN, TF32 };
@@ -37,7 +38,9 @@ static struct attention_n numbers(const struct form *x) {
                                 .kv_seq = x->seq,
                                 .dim = x->dim,
                                 .causal = x->causal,
-                                .buckets = x->buckets};
+                                .buckets = x->buckets,
+                                .window = x->window,
+                                .starts = x->document > 0};
 }
 
 static bool is_float(int tensor) {
@@ -52,6 +55,7 @@ static int64_t elements(const struct form *x, int tensor) {
     case O:
     case DQ: return rows * x->heads * x->dim;
     case LSE: return rows * x->heads;
+    case STARTS: return x->document ? rows : 0;
     case POSITIONS:
     case DPOSITIONS: return (int64_t)x->buckets * x->heads;
     default: return rows * x->kv_heads * x->dim;
@@ -59,7 +63,9 @@ static int64_t elements(const struct form *x, int tensor) {
 }
 
 static int64_t bytes_of(const struct form *x, int tensor, enum dtype dtype) {
-    return elements(x, tensor) * dtype_size(is_float(tensor) ? DTYPE_f32 : dtype);
+    return elements(x, tensor) * dtype_size(tensor == STARTS   ? DTYPE_i32
+                                            : is_float(tensor) ? DTYPE_f32
+                                                               : dtype);
 }
 
 /* One kind of kernels, with the tensors of one shape on the device. */
@@ -82,6 +88,22 @@ static int fill(struct side *s, const struct form *x, int tensor) {
     return rc;
 }
 
+/* Documents of one length, of which the first of a sample lacks as much as the sample's number. */
+static int fill_starts(struct side *s, const struct form *x) {
+    const int64_t n = elements(x, STARTS);
+    int32_t *starts = malloc((size_t)n * sizeof *starts + 1);
+    if (!starts)
+        return err_system(&err, "no memory");
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t sample = (int32_t)(i / x->seq), at = (int32_t)(i % x->seq) + sample;
+        const int32_t start = at / x->document * x->document - sample;
+        starts[i] = start > 0 ? start : 0;
+    }
+    int rc = n ? device_upload(s->stream, s->at[STARTS], starts, n * 4, &err) : 0;
+    free(starts);
+    return rc;
+}
+
 static int open_side(struct side *s, const char *which, const struct form *x,
                      enum dtype dtype) {
     const union instr_n n = {.attention = numbers(x)};
@@ -100,20 +122,23 @@ static int open_side(struct side *s, const char *which, const struct form *x,
     for (int i = 0; i < TENSORS; i++) {
         const int64_t bytes = bytes_of(x, i, dtype);
         s->at[i] = bytes ? device_alloc(s->dev, bytes, &err) : NULL;
-        if ((bytes && !s->at[i]) || fill(s, x, i) < 0)
+        if ((bytes && !s->at[i]) || (i < STARTS && fill(s, x, i) < 0))
             return -1;
     }
-    return 0;
+    return fill_starts(s, x);
 }
 
 static int pass(struct side *s, bool backward) {
-    const union instr_src forth = {
-        .attention = {
-            .q = s->at[Q], .k = s->at[K], .v = s->at[V], .positions = s->at[POSITIONS]}};
+    const union instr_src forth = {.attention = {.q = s->at[Q],
+                                                 .k = s->at[K],
+                                                 .v = s->at[V],
+                                                 .starts = s->at[STARTS],
+                                                 .positions = s->at[POSITIONS]}};
     const union instr_dst done = {.attention = {.o = s->at[O], .lse = s->at[LSE]}};
     const union instr_src back = {.attention_bwd = {.q = s->at[Q],
                                                     .k = s->at[K],
                                                     .v = s->at[V],
+                                                    .starts = s->at[STARTS],
                                                     .positions = s->at[POSITIONS],
                                                     .o = s->at[O],
                                                     .lse = s->at[LSE],
@@ -172,15 +197,17 @@ static void compare(const char *which, const struct form *x, enum dtype dtype) {
         side_close(&b);
         return;
     }
-    for (int i = O; i < TENSORS && runs; i++) {
+    for (int i = O; i < STARTS && runs; i++) {
         const double e = elements(x, i) ? apart(&a, &b, x, i) : 0;
         worst = fmax(worst, e);
         if (!(e <= most))
             snprintf(bad, sizeof bad, "; %s is %.1e off", names[i], e);
     }
-    ok(runs && !*bad, "%s %s: %d x %d/%d heads, %d keys, dim %d%s%s: %.1e%s%s", which,
+    ok(runs && !*bad, "%s %s: %d x %d/%d heads, %d keys, dim %d%s%s%s%s: %.1e%s%s", which,
        dtype_name(dtype), x->batch, x->heads, x->group, x->seq, x->dim,
-       x->causal ? ", causal" : "", x->buckets ? ", positions" : "", worst, bad, err.msg);
+       x->causal ? ", causal" : "", x->buckets ? ", positions" : "",
+       x->window ? ", a window" : "", x->document ? ", documents" : "", worst, bad,
+       err.msg);
     side_close(&a);
     side_close(&b);
 }
@@ -222,18 +249,24 @@ static void bench(const char *which, const struct form *x, enum dtype dtype,
     side_close(&s);
 }
 
-static const struct form compared[] = {{2, 4, 1, 4, 1000, 64, true, 0},
-                                       {1, 4, 2, 2, 777, 128, false, 0},
-                                       {2, 2, 1, 2, 1025, 96, true, 0},
-                                       {1, 4, 4, 1, 2048, 128, true, 0},
-                                       {2, 4, 1, 4, 512, 64, false, 32}};
-static const struct form measured[] = {{16, 12, 1, 12, 1024, 64, true, 0},
-                                       {16, 16, 1, 16, 1024, 64, true, 0},
-                                       {8, 16, 1, 16, 1024, 128, true, 0},
-                                       {2, 16, 1, 16, 8192, 128, true, 0},
-                                       {1, 16, 1, 16, 32768, 128, true, 0}};
+static const struct form compared[] = {
+    {2, 4, 1, 4, 1000, 64, true, 0, 0, 0},     {1, 4, 2, 2, 777, 128, false, 0, 0, 0},
+    {2, 2, 1, 2, 1025, 96, true, 0, 0, 0},     {1, 4, 4, 1, 2048, 128, true, 0, 0, 0},
+    {2, 4, 1, 4, 512, 64, false, 32, 0, 0},    {2, 2, 1, 2, 700, 64, true, 0, 0, 150},
+    {1, 4, 2, 2, 515, 128, true, 0, 300, 0},   {2, 2, 1, 2, 600, 128, true, 0, 0, 201},
+    {1, 2, 2, 1, 400, 256, true, 0, 260, 130},
+};
+static const struct form measured[] = {{16, 12, 1, 12, 1024, 64, true, 0, 0, 0},
+                                       {16, 16, 1, 16, 1024, 64, true, 0, 0, 0},
+                                       {8, 16, 1, 16, 1024, 128, true, 0, 0, 0},
+                                       {2, 16, 1, 16, 8192, 128, true, 0, 0, 0},
+                                       {1, 16, 1, 16, 32768, 128, true, 0, 0, 0}};
 
 static const enum dtype halves[] = {DTYPE_bf16, DTYPE_f16};
+
+static bool is_of_library(const struct form *x) {
+    return !x->buckets && !x->window && !x->document;
+}
 
 int main(int argc, char **argv) {
     struct cuda_timer *timer = side_timer(&err);
@@ -243,7 +276,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; !benches && i < sizeof compared / sizeof *compared; i++) {
         for (size_t j = 0; j < sizeof halves / sizeof *halves; j++)
             for (int k = MMA; k <= CUDNN; k++)
-                if (k != CUDNN || !compared[i].buckets)
+                if (k != CUDNN || is_of_library(&compared[i]))
                     compare(kernels[k], compared + i, halves[j]);
         compare(kernels[TF32], compared + i, DTYPE_f32);
     }
