@@ -16,9 +16,12 @@ struct placement param_share(const struct emit *e, int param, struct placement p
     if (e->zero[param] < level)
         return place;
     struct extents sizes = emit_extents(e, &e->m->params[param].shape);
+    const unsigned apart = param_apart(e, param);
+    if (!apart)
+        return placement_scatter(e->mesh, &sizes, place);
     struct mesh together = *e->mesh; /* replicas that train apart share nothing out */
     for (int a = 0; a < together.n_axes; a++)
-        if (param_apart(e, param) >> a & 1)
+        if (apart >> a & 1)
             together.size[a] = 1;
     return placement_scatter(&together, &sizes, place);
 }
@@ -28,8 +31,9 @@ unsigned param_apart(const struct emit *e, int param) {
 }
 
 struct placement param_own(const struct emit *e, int param, struct placement place) {
-    for (int a = 0; a < e->mesh->n_axes; a++)
-        if (param_apart(e, param) >> a & 1)
+    const unsigned apart = param_apart(e, param);
+    for (int a = 0; a < MESH_MAX_AXES; a++)
+        if (apart >> a & 1)
             place.at[a] = PLACE_PARTIAL;
     return place;
 }
