@@ -8,15 +8,12 @@ set -u
 bin=${WEFT_BIN:?}
 # shellcheck source=/dev/null
 . "$(dirname "$0")/tap.bash"
+# shellcheck source=tests/cli/tokenizer.bash
+. "$WEFT_ROOT/tests/cli/tokenizer.bash"
 n=0 failed=0
 export ASAN_OPTIONS=detect_leaks=0 # Open MPI does not free all
 
-# Bytes are tokens 0 to 255, but for the first; 258 ends a document.
-jq -n '([range(33; 127), range(161; 173), range(174; 256), range(256; 324)] | map([.] | implode)) + ["th", "the"]
-    | {pre_tokenizer: {type: "ByteLevel", add_prefix_space: false},
-       added_tokens: [{id: 258, content: "<end>", special: true}],
-       model: {type: "BPE", merges: [["t", "h"], ["th", "e"]], vocab: with_entries({key: .value, value: .key})}}' \
-    >tokenizer.json
+byte_tokenizer >tokenizer.json
 for text in 'a sky' 'blue and green' 'two' 'four is more than three' 'the end of it' 'sea' 'one two three' 'no' \
     'a document that is longer than one sequence is cut, and its rest ends as all do' 'stone'; do
     jq -cn --arg text "$text" '{$text}'

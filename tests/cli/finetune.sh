@@ -10,14 +10,12 @@ bin=${WEFT_BIN:?}
 root=${WEFT_ROOT:?}
 # shellcheck source=/dev/null
 . "$(dirname "$0")/tap.bash"
+# shellcheck source=tests/cli/tokenizer.bash
+. "$WEFT_ROOT/tests/cli/tokenizer.bash"
 n=0 failed=0
 export ASAN_OPTIONS=detect_leaks=0 # Open MPI does not free all
 
-jq -n '([range(33; 127), range(161; 173), range(174; 256), range(256; 324)] | map([.] | implode)) + ["th", "the"]
-    | {pre_tokenizer: {type: "ByteLevel", add_prefix_space: false},
-       added_tokens: [{id: 258, content: "<end>", special: true}],
-       model: {type: "BPE", merges: [["t", "h"], ["th", "e"]], vocab: with_entries({key: .value, value: .key})}}' \
-    >tokenizer.json
+byte_tokenizer >tokenizer.json
 tokens() { # tokens ARGS...: leaves $status, out, err
     "$bin/weft-tokens" "$@" >out 2>err </dev/null
     status=$?

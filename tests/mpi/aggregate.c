@@ -9,6 +9,7 @@
 #include "data/synthetic.h"
 #include "exec/exec_impl.h"
 #include "tap_ranks.h"
+#include "two-layers.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -29,28 +30,6 @@ static const char *const fault_names[] = {
 #undef X
 };
 
-static const char model[] =
-    "{'format': 'weft-model/1', 'name': 'two', 'sizes': {'pixels': 12, 'hidden': 24,"
-    " 'classes': 10}, 'inputs': {'image': {'dims': ['batch', 'pixels'], 'source': 'image'},"
-    " 'label': {'dims': ['batch'], 'source': 'label'}}, 'ops': ["
-    "{'name': 'in', 'kind': 'einsum', 'in': ['image'], 'out': 'x', 'dims': ['batch', 'hidden'],"
-    " 'weight': {'dims': ['pixels', 'hidden'], 'std': 0.3}, 'bias': {'dims': ['hidden']}},"
-    "{'name': 'relu', 'kind': 'relu', 'in': ['x'], 'out': 'x', 'dims': ['batch', 'hidden']},"
-    "{'name': 'out', 'kind': 'einsum', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'classes'],"
-    " 'weight': {'dims': ['hidden', 'classes'], 'std': 0.3}, 'bias': {'dims': ['classes']}},"
-    "{'name': 'loss', 'kind': 'cross-entropy', 'in': ['y', 'label'], 'out': 'loss', 'dims': []}]}";
-
-static json_t *json_of(const char *text) {
-    char buf[2048];
-    struct err err = {0};
-    snprintf(buf, sizeof buf, "%s", text);
-    for (char *p = buf; *p; p++)
-        *p = *p == '\'' ? '"' : *p;
-    json_t *doc = json_parse(buf, strlen(buf), "text", &err);
-    must(doc ? 0 : -1, &err);
-    return doc;
-}
-
 /* Replicas on every rank; `set` NULL: the small model, else an mlp of these sizes. */
 static struct plan *plan_of(enum aggregate rule, int zero, const char *set) {
     struct err err = {0};
@@ -58,10 +37,10 @@ static struct plan *plan_of(enum aggregate rule, int zero, const char *set) {
     const int n = comm_size(comm);
     snprintf(stage, sizeof stage,
              "{'mesh': 'dp:%d', 'layout': {'dp': 'batch'}, 'zero': %d}", n, zero);
-    json_t *doc =
-        json_pack("{s:s, s:o, s:i, s:s, s:[o]}", "format", "weft-plan/1", "model",
-                  set ? json_string("mlp") : json_of(model), "batch", set ? n : 32 * n,
-                  "aggregate", aggregate_name(rule), "stages", json_of(stage));
+    json_t *doc = json_pack("{s:s, s:o, s:i, s:s, s:[o]}", "format", "weft-plan/1", "model",
+                            set ? json_string("mlp") : json_of(TWO_LAYERS("24")), "batch",
+                            set ? n : 32 * n, "aggregate", aggregate_name(rule), "stages",
+                            json_of(stage));
     if (set)
         json_object_set_new(doc, "set", json_string(set));
     struct plan *plan = plan_from_json(doc, &err);

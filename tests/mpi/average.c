@@ -7,6 +7,7 @@
 #include "data/data.h"
 #include "exec/exec_impl.h"
 #include "tap_ranks.h"
+#include "two-layers.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -28,28 +29,6 @@ enum {
     ARENA_BYTES = 1 << 20
 };
 
-static const char model[] =
-    "{'format': 'weft-model/1', 'name': 'two', 'sizes': {'pixels': 12, 'hidden': 16,"
-    " 'classes': 10}, 'inputs': {'image': {'dims': ['batch', 'pixels'], 'source': 'image'},"
-    " 'label': {'dims': ['batch'], 'source': 'label'}}, 'ops': ["
-    "{'name': 'in', 'kind': 'einsum', 'in': ['image'], 'out': 'x', 'dims': ['batch', 'hidden'],"
-    " 'weight': {'dims': ['pixels', 'hidden'], 'std': 0.3}, 'bias': {'dims': ['hidden']}},"
-    "{'name': 'relu', 'kind': 'relu', 'in': ['x'], 'out': 'x', 'dims': ['batch', 'hidden']},"
-    "{'name': 'out', 'kind': 'einsum', 'in': ['x'], 'out': 'y', 'dims': ['batch', 'classes'],"
-    " 'weight': {'dims': ['hidden', 'classes'], 'std': 0.3}, 'bias': {'dims': ['classes']}},"
-    "{'name': 'loss', 'kind': 'cross-entropy', 'in': ['y', 'label'], 'out': 'loss', 'dims': []}]}";
-
-static json_t *json_of(const char *text) {
-    char buf[2048];
-    struct err err = {0};
-    snprintf(buf, sizeof buf, "%s", text);
-    for (char *p = buf; *p; p++)
-        *p = *p == '\'' ? '"' : *p;
-    json_t *doc = json_parse(buf, strlen(buf), "text", &err);
-    must(doc ? 0 : -1, &err);
-    return doc;
-}
-
 /* The keys of the plan besides; %d in the stage: the ranks. */
 static struct plan *plan_of(const char *keys, const char *stage) {
     struct err err = {0};
@@ -58,7 +37,7 @@ static struct plan *plan_of(const char *keys, const char *stage) {
     json_t *doc = json_of(keys);
     snprintf(text, sizeof text, stage, n);
     json_object_set_new(doc, "format", json_string("weft-plan/1"));
-    json_object_set_new(doc, "model", json_of(model));
+    json_object_set_new(doc, "model", json_of(TWO_LAYERS("16")));
     json_object_set_new(doc, "batch", json_integer(OWN * n));
     json_object_set_new(doc, "micro_batch", json_integer(OWN * n / 2));
     json_object_set_new(doc, "stages", json_pack("[o]", json_of(text)));

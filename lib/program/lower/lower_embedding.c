@@ -2,38 +2,71 @@
  * writes zeros for the ids of others, so the result is a part of a sum. */
 #include "program/lower/lower.h"
 
-static void embedding_forward(struct emit *e, int op) {
+/* Rows of the table of an op whose operand k holds their numbers. */
+static struct instr *look_up(struct emit *e, int op, int k, int ids, int table, int y) {
     const struct model_op *o = op_of(e, op);
-    const struct axis_map *ids_map = &o->in_map[0], *w = &o->param_map[0];
-    int ids = lower_operand(e, op, 0), table = lower_param(e, op, 0);
-    int y = lower_result(e, op, 0);
     struct instr *i = emit_instr(e, I_embedding);
     i->in.embedding.ids = ids;
     i->in.embedding.table = table;
     i->out.embedding.y = y;
-    i->n.embedding.rows = lower_volume(e, op, ids_map);
-    i->n.embedding.vocab = lower_without(e, op, w, &o->out_map[0]);
-    i->n.embedding.width = lower_shared(e, op, w, &o->out_map[0]);
-    i->axes = lower_axes(e, op, ROLE_contracted);
+    i->n.embedding.rows = lower_volume(e, op, &o->in_map[k]);
+    i->n.embedding.vocab = lower_without(e, op, &o->param_map[0], &o->out_map[0]);
+    i->n.embedding.width = lower_shared(e, op, &o->param_map[0], &o->out_map[0]);
     lower_about_param(e, i, op, 0);
+    return i;
+}
+
+static void look_up_dw(struct emit *e, int op, int k, int dy) {
+    const struct model_op *o = op_of(e, op);
+    int ids = lower_operand(e, op, k), dtable = lower_grad(e, op, 0);
+    struct instr *i = emit_instr(e, I_embedding_dw);
+    i->in.embedding_dw.ids = ids;
+    i->in.embedding_dw.dy = dy;
+    i->out.embedding_dw.dtable = dtable;
+    i->n.embedding_dw.rows = lower_volume(e, op, &o->in_map[k]);
+    i->n.embedding_dw.vocab = lower_without(e, op, &o->param_map[0], &o->out_map[0]);
+    i->n.embedding_dw.width = lower_shared(e, op, &o->param_map[0], &o->out_map[0]);
+    lower_about_param(e, i, op, 0);
+}
+
+static void embedding_forward(struct emit *e, int op) {
+    int ids = lower_operand(e, op, 0), table = lower_param(e, op, 0);
+    int y = lower_result(e, op, 0);
+    look_up(e, op, 0, ids, table, y)->axes = lower_axes(e, op, ROLE_contracted);
 }
 
 /* Ids have no gradient, so the table is trained. */
 static void embedding_backward(struct emit *e, int op, const int *dy) {
-    const struct model_op *o = op_of(e, op);
-    const struct axis_map *w = &o->param_map[0];
-    int ids = lower_operand(e, op, 0), dtable = lower_grad(e, op, 0);
-    struct instr *i = emit_instr(e, I_embedding_dw);
-    i->in.embedding_dw.ids = ids;
-    i->in.embedding_dw.dy = dy[0];
-    i->out.embedding_dw.dtable = dtable;
-    i->n.embedding_dw.rows = lower_volume(e, op, &o->in_map[0]);
-    i->n.embedding_dw.vocab = lower_without(e, op, w, &o->out_map[0]);
-    i->n.embedding_dw.width = lower_shared(e, op, w, &o->out_map[0]);
-    lower_about_param(e, i, op, 0);
+    look_up_dw(e, op, 0, dy[0]);
 }
 
 const struct lowering lower_embedding = {embedding_forward, embedding_backward};
+
+/* ---- rows, and bias, at positions that an operand says: every rank has the whole table -------------------- */
+
+static void rows_at_forward(struct emit *e, int op) {
+    const int64_t elems = lower_volume(e, op, &op_of(e, op)->out_map[0]);
+    int x = lower_operand(e, op, 0), at = lower_operand(e, op, 1);
+    int table = lower_param(e, op, 0), rows = lower_values(e, elems);
+    look_up(e, op, 1, at, table, rows);
+    int y = lower_result(e, op, 0);
+    struct instr *i = emit_instr(e, I_add);
+    i->in.add.a = x;
+    i->in.add.b = rows;
+    i->out.add.y = y;
+    i->n.add.elems = elems;
+}
+
+static void rows_at_backward(struct emit *e, int op, const int *dy) {
+    if (lower_trains(e, op, 0))
+        look_up_dw(e, op, 1, dy[0]);
+    lower_pass_on(e, op, 0, dy[0]);
+}
+
+const struct lowering lower_rows_at = {rows_at_forward, rows_at_backward};
+const struct lowering lower_bias_at = {rows_at_forward, rows_at_backward};
+
+/* ---- bias --------------------------------------------------------------------------------------- */
 
 static void bias_forward(struct emit *e, int op) {
     const struct model_op *o = op_of(e, op);

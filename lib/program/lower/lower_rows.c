@@ -45,51 +45,6 @@ static void rows_backward(struct emit *e, int op, const int *dy) {
 
 const struct lowering lower_rows = {rows_forward, rows_backward};
 
-/* ---- rows, and bias, at positions that an operand says: by id, and every rank has the whole table --------- */
-
-static void rows_at_forward(struct emit *e, int op) {
-    const struct model_op *o = op_of(e, op);
-    const int64_t elems = lower_volume(e, op, &o->out_map[0]);
-    int x = lower_operand(e, op, 0), at = lower_operand(e, op, 1);
-    int table = lower_param(e, op, 0), rows = lower_values(e, elems);
-    struct instr *i = emit_instr(e, I_embedding);
-    i->in.embedding.ids = at;
-    i->in.embedding.table = table;
-    i->out.embedding.y = rows;
-    i->n.embedding.rows = lower_volume(e, op, &o->in_map[1]);
-    i->n.embedding.vocab = lower_without(e, op, &o->param_map[0], &o->out_map[0]);
-    i->n.embedding.width = lower_shared(e, op, &o->param_map[0], &o->out_map[0]);
-    lower_about_param(e, i, op, 0);
-    int y = lower_result(e, op, 0);
-    i = emit_instr(e, I_add);
-    i->in.add.a = x;
-    i->in.add.b = rows;
-    i->out.add.y = y;
-    i->n.add.elems = elems;
-}
-
-static void rows_at_dw(struct emit *e, int op, int dy) {
-    const struct model_op *o = op_of(e, op);
-    int at = lower_operand(e, op, 1), dtable = lower_grad(e, op, 0);
-    struct instr *i = emit_instr(e, I_embedding_dw);
-    i->in.embedding_dw.ids = at;
-    i->in.embedding_dw.dy = dy;
-    i->out.embedding_dw.dtable = dtable;
-    i->n.embedding_dw.rows = lower_volume(e, op, &o->in_map[1]);
-    i->n.embedding_dw.vocab = lower_without(e, op, &o->param_map[0], &o->out_map[0]);
-    i->n.embedding_dw.width = lower_shared(e, op, &o->param_map[0], &o->out_map[0]);
-    lower_about_param(e, i, op, 0);
-}
-
-static void rows_at_backward(struct emit *e, int op, const int *dy) {
-    if (lower_trains(e, op, 0))
-        rows_at_dw(e, op, dy[0]);
-    lower_pass_on(e, op, 0, dy[0]);
-}
-
-const struct lowering lower_rows_at = {rows_at_forward, rows_at_backward};
-const struct lowering lower_bias_at = {rows_at_forward, rows_at_backward};
-
 /* ---- prepend: from the end of the space, s, h, r, t ------------------------------------------- */
 
 static struct prepend_n prepend_shape(const struct emit *e, int op) {

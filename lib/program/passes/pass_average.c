@@ -224,6 +224,7 @@ void pass_average(struct emit *e) {
         meet(e, true);
     emit_end_segment(e, SEG_PAIR);
     e->seg = SEG_AVERAGE;
-    meet(e, false);
+    if (e->plan->average != AVERAGE_none)
+        meet(e, false);
     emit_end_segment(e, SEG_AVERAGE);
 }
