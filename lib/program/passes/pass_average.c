@@ -91,14 +91,14 @@ static void average_run(const struct meeting *m, const struct run *r) {
 
 /* The run grows by a buffer, or is averaged, and the buffer begins another. */
 static void run_add(const struct meeting *m, struct run *r, unsigned axes, int buffer) {
-    const struct buffer *b = &m->e->buffers.p[buffer];
-    if (r->to > r->from && (r->axes != axes || r->to != b->offset)) {
+    const struct buffer b = m->e->buffers.p[buffer]; /* a copy: average_run adds buffers */
+    if (r->to > r->from && (r->axes != axes || r->to != b.offset)) {
         average_run(m, r);
         *r = (struct run){0};
     }
     if (r->to == r->from)
-        *r = (struct run){axes, buffer, b->offset, b->offset};
-    r->to += buffer_bytes(b);
+        *r = (struct run){axes, buffer, b.offset, b.offset};
+    r->to += buffer_bytes(&b);
 }
 
 static void run_end(const struct meeting *m, struct run *r) {
