@@ -22,9 +22,7 @@ void cost_forget(struct cost *c) {
 void cost_release(struct cost *c) {
     free(c->missing);
     hashtable_release(&c->missing_table);
-    for (int i = 0; i < COST_LINKS; i++)
-        free(c->links[i]);
-    free(c->message_links);
+    link_memo_release(&c->links);
     *c = (struct cost){0};
 }
 
@@ -117,38 +115,6 @@ static double fraction(double f) {
     return f > 0 ? f < 1 ? f : 1 : 0;
 }
 
-/* ---- groups ------------------------------------------------------------------------ */
-
-static bool same_grid(const struct mesh *a, const struct mesh *b) {
-    return a->n_axes == b->n_axes &&
-           !memcmp(a->size, b->size, sizeof *a->size * (size_t)a->n_axes);
-}
-
-/* What the groups of a stage along these axes run over. */
-static const struct link_class *stage_link(struct cost *c, const struct stage *st,
-                                           unsigned axes) {
-    uint64_t h = hash_bytes(st->mesh.size, sizeof st->mesh.size, (uint64_t)st->first_rank);
-    struct cost_links **slot = &c->links[h % COST_LINKS], *l = *slot;
-    if (!l)
-        l = *slot = mem_alloc(sizeof *l);
-    if (l->first_rank != st->first_rank || !same_grid(&l->mesh, &st->mesh))
-        *l = (struct cost_links){.first_rank = st->first_rank, .mesh = st->mesh};
-    unsigned at = axes & ((1u << MESH_MAX_AXES) - 1);
-    if (!l->known[at]) {
-        l->link[at] = links_of_group(&c->cluster, &st->mesh, st->first_rank, axes);
-        l->known[at] = true;
-    }
-    return &l->link[at];
-}
-
-static const struct link_class *job_link(struct cost *c, int devices) {
-    if (c->job_devices != devices) {
-        c->job_link = links_of_ranks(&c->cluster, 0, devices);
-        c->job_devices = devices;
-    }
-    return &c->job_link;
-}
-
 /* How far apart the ranks of two stages stand that talk to each other, about. */
 static int64_t stage_distance(const struct plan *plan, int a, int b) {
     int64_t d = (int64_t)plan->stages[a].first_rank - plan->stages[b].first_rank;
@@ -173,11 +139,11 @@ static struct cost_time collective(struct cost *c, const struct plan *plan,
         q.code = I_all_reduce;
         q.size = plan->devices;
         q.stride = 1;
-        q.link = *job_link(c, plan->devices);
+        q.link = link_memo_job(&c->links, &c->cluster, plan->devices);
     } else {
         q.size = mesh_group_size(sp->mesh, i->axes);
         q.stride = mesh_group_stride(sp->mesh, i->axes);
-        q.link = *stage_link(c, st, i->axes);
+        q.link = link_memo_group(&c->links, &c->cluster, sp->mesh, st->first_rank, i->axes);
     }
     if (i->code == I_exchange || i->code == I_shift ||
         i->code == I_swap) { /* messages between neighbours, both ways at once */
@@ -227,24 +193,12 @@ static struct cost_time message(struct cost *c, struct link_class link, int64_t 
     return t;
 }
 
-/* Searches ask for the same few ends millions of times. */
-static const struct link_class *message_link(struct cost *c, int64_t sender,
-                                             int64_t receiver, int64_t n) {
-    if (!c->message_links)
-        c->message_links = mem_array(COST_MESSAGE_LINKS, sizeof *c->message_links);
-    uint64_t ends = (uint64_t)sender * 31 + (uint64_t)receiver, h = ends * 31 + (uint64_t)n;
-    struct message_link *l = &c->message_links[h % COST_MESSAGE_LINKS];
-    if (l->sender != sender || l->receiver != receiver || l->n != n)
-        *l = (struct message_link){sender, receiver, n,
-                                   links_of_message(&c->cluster, sender, receiver, n)};
-    return &l->link;
-}
-
 double cost_message_us(struct cost *c, int64_t sender, int64_t receiver, int64_t n,
                        int64_t bytes) {
     int64_t stride = sender < receiver ? receiver - sender : sender - receiver;
     struct cost_time t =
-        message(c, *message_link(c, sender, receiver, n), receiver, stride, bytes);
+        message(c, link_memo_message(&c->links, &c->cluster, sender, receiver, n), receiver,
+                stride, bytes);
     return t.us * (1 - t.overlap);
 }
 

@@ -17,6 +17,7 @@
 #define WEFT_COST_H
 
 #include "common/hashtable.h"
+#include "cost/link_memo.h"
 #include "cost/provider.h"
 
 /* What a collective, or a send (which stands for p2p), is keyed by. */
@@ -42,7 +43,6 @@ struct cost_slowdown {
     double job[2];      /* link, of what all ranks do together */
 };
 
-enum { COST_LINKS = 64, COST_MESSAGE_LINKS = 512 };
 struct cost {
     const struct cost_provider *provider; /* borrowed; NULL: one that knows nothing */
     const struct cost_slowdown *slowdown; /* borrowed; NULL: nothing is slow */
@@ -51,18 +51,7 @@ struct cost {
     struct cost_key *missing; /* in the order of first need */
     int64_t n_missing, cap_missing;
     struct hashtable missing_table; /* over missing */
-    struct cost_links {
-        int first_rank; /* of the stage that the answers below are about */
-        struct mesh mesh;
-        bool known[1 << MESH_MAX_AXES]; /* by set of axes */
-        struct link_class link[1 << MESH_MAX_AXES];
-    } * links[COST_LINKS]; /* by a hash of the stage; NULL: not asked yet */
-    struct message_link {
-        int64_t sender, receiver, n; /* 0 receivers: not asked yet */
-        struct link_class link;
-    } * message_links; /* [COST_MESSAGE_LINKS] by a hash of the ends; NULL: none yet */
-    int job_devices;   /* ranks of the job that job_link is about; 0 = none */
-    struct link_class job_link;
+    struct link_memo links;
 };
 
 /* provider must outlive c; the cluster is copied. Cannot fail. */

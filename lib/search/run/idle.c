@@ -84,10 +84,12 @@ static void certify(struct idle *d) {
 }
 
 /* Does a first look come near enough to the best plan so far? Searches have found
- * plans that are a fifth faster than their first look. */
+ * plans that are a fifth faster than their first look. Where more devices had no plan, it
+ * has to find one that fits. */
 static bool promises(const struct search_problem *q, const struct search_result *out) {
     static const double NEAR = 0.7;
-    return search_first_estimate_us(q, 1) * NEAR < out->plans[0].time_us;
+    double best_us = out->n ? out->plans[0].time_us : INFINITY;
+    return search_first_estimate_us(q, 1) * NEAR < best_us;
 }
 
 /* Searches on n devices and merges the result, unless a first look promises too
@@ -101,11 +103,10 @@ static void try_fewer(struct idle *d, int n) {
     q.from = NULL;
     q.gap = 0;
     q.no_bound |= !d->listed;
-    if (d->out->n && !d->listed) {
-        if (!promises(&q, d->out))
-            return;
+    if (!d->listed && !promises(&q, d->out))
+        return;
+    if (!d->listed && d->out->n)
         q.beat_us = q.top == 1 ? d->out->plans[0].time_us : 0;
-    }
     if (search_run_orders(&q, d->algorithm, &r, &facts, NULL) < 0)
         r.n = 0;
     note_proof(d, &r, &facts);

@@ -45,6 +45,8 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
                            ? s->space.p.memory_bytes / 50
                            : s->pool.refused.bytes;
         s->eval.reserve_bytes += more + s->space.p.memory_bytes / 200;
+        if (s->space.p.memory_bytes && s->eval.reserve_bytes >= s->space.p.memory_bytes)
+            break; /* the best lacks as much as a device has: nothing is left to search in */
         s->pool.has_nearest = false;
     }
     if (!s->pool.n_plans && s->pool.fallback.plan.plan) {

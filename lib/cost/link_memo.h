@@ -1,0 +1,45 @@
+/* link_memo.h - what links groups and messages run over, each asked of the cluster once.
+ *
+ * A search asks for the same few groups and ends millions of times.
+ *
+ *     struct link_memo m = {0};
+ *     struct link_class l = link_memo_group(&m, &cluster, &mesh, first_rank, axes);
+ *     link_memo_release(&m);
+ */
+#ifndef WEFT_LINK_MEMO_H
+#define WEFT_LINK_MEMO_H
+
+#include "common/hashtable.h"
+#include "common/mem.h"
+#include "cost/links.h"
+
+/* Zero-initialized is empty. All questions to one are about the same cluster. */
+struct link_memo {
+    ARR(struct known_group {
+        struct group_shape {
+            int first_rank;
+            int inside; /* 1: the outermost of sizes is along the group, 0: across */
+            int size
+                [MESH_MAX_AXES]; /* in turns along and across, outermost first; then 0 */
+        } shape;
+        struct link_class link;
+    })
+    groups;
+    struct hashtable table; /* over groups */
+    struct known_message {
+        int64_t sender, receiver, n; /* no receivers: not asked yet */
+        struct link_class link;
+    } * messages; /* by a hash of their ends, later ones in place of earlier; NULL: none yet */
+    int job_devices; /* ranks of the job that `job` is about; 0: not asked yet */
+    struct link_class job;
+};
+
+/* links_of_group, links_of_ranks from rank 0 on, and links_of_message. */
+struct link_class link_memo_group(struct link_memo *m, const struct cluster *c,
+                                  const struct mesh *mesh, int first_rank, unsigned axes);
+struct link_class link_memo_job(struct link_memo *m, const struct cluster *c, int devices);
+struct link_class link_memo_message(struct link_memo *m, const struct cluster *c,
+                                    int64_t sender, int64_t receiver, int64_t n);
+void link_memo_release(struct link_memo *m);
+
+#endif
