@@ -56,6 +56,7 @@ struct search_problem {
     int offload;      /* sets of OFFLOADS that all ops keep on hosts */
     bool may_overlap; /* the best plans are also tried with overlap (overlap.h) */
     bool as_listed;   /* stages are ranges of the model's own list of ops (order.h) */
+    bool regather;    /* a sequence that tensor parallelism splits is always regathered */
 
     /* how to search */
     int top;              /* number of plans wanted, of different classes (space_class) */

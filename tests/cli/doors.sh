@@ -349,6 +349,19 @@ ok $status "$(grep -c . out) flags say all of what it found"
 status=$?
 refuses 2 'for: .*megatron.*alpa' 'an unknown trainer'
 
+# A sequence that is split is gathered again by these trainers; a plan that keeps it cannot be said.
+"$bin/weft-search" -q -m llama:70B --cluster h100:2x8 -b 64 --dtype bf16 --for megatron >found.json 2>err
+run --to megatron found.json
+grep -q -- '--sequence-parallel' out && grep -q -- '--tensor-model-parallel-size [248]' out
+ok $? "large models get sequence parallelism: $(jq '.provenance.predicted.time_us / 1e3 | round' found.json) ms"
+# The fastest plans of experts split them, which DeepSpeed's file cannot say.
+"$bin/weft-search" -q -m moe:10B --cluster h100:2x8 --memory 40G -b 64 --dtype bf16 --for deepspeed >found.json 2>err
+run --to deepspeed found.json
+ok $status 'those that can be said are found behind many that cannot'
+"$bin/weft-search" -q "${model[@]}" --cluster h100-8 -b 32 --dtype fp16 --for torchtitan >out 2>err
+status=$?
+refuses 2 'dtype: torchtitan' 'a type that the trainer lacks'
+
 # What runs now, and what to change: the model, the batch and the machines come from the plan.
 "$bin/weft-plan" -q --from megatron run.sh | tee now.json |
     "$bin/weft-search" --for megatron --from - --explain >out 2>err

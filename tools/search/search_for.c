@@ -13,16 +13,18 @@ static const struct target {
     const char *name;
     unsigned schedules;
     int max_zero, max_stages; /* 0: any number of stages */
+    bool f16;                 /* does it train in fp16? */
     char *(*say)(const struct plan *p, struct err *err);
 } targets[] = {
-    {"megatron", BIT(1f1b) | BIT(interleaved), ZERO_OPTIMIZER, 0, plan_to_megatron},
-    {"torchtitan", BIT(1f1b) | BIT(interleaved) | BIT(gpipe), ZERO_PARAMETERS, 0,
+    {"megatron", BIT(1f1b) | BIT(interleaved), ZERO_OPTIMIZER, 0, true, plan_to_megatron},
+    {"torchtitan", BIT(1f1b) | BIT(interleaved) | BIT(gpipe), ZERO_PARAMETERS, 0, false,
      plan_to_torchtitan},
-    {"deepspeed", BIT(1f1b), ZERO_PARAMETERS, 1, plan_to_deepspeed},
-    {"accelerate", BIT(1f1b), ZERO_PARAMETERS, 1, plan_to_accelerate},
+    {"deepspeed", BIT(1f1b), ZERO_PARAMETERS, 1, true, plan_to_deepspeed},
+    {"accelerate", BIT(1f1b), ZERO_PARAMETERS, 1, true, plan_to_accelerate},
 };
 
-enum { CANDIDATES = 32 /* plans among which some can be said */ };
+/* Plans among which some can be said: so many at first, and where none can, so many. */
+enum { CANDIDATES = 32, MORE_CANDIDATES = 1024 };
 
 static const struct target *find_target(const char *name) {
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
@@ -42,12 +44,15 @@ int search_for_limit(struct search_problem *p, const char *name, struct err *err
     p->schedules &= t->schedules;
     if (!p->schedules)
         return err_usage(err, "--schedule: none of these is one of %s", name);
+    if (p->dtype == DTYPE_f16 && !t->f16)
+        return err_usage(err, "--dtype: %s trains in bf16 or fp32", name);
     p->max_zero = p->max_zero < t->max_zero ? p->max_zero : t->max_zero;
     if (t->max_stages && (!p->max_stages || p->max_stages > t->max_stages))
         p->max_stages = t->max_stages;
     p->as_listed = true;
     p->may_offload = false;
     p->slack = 0;
+    p->regather = true; /* of a sequence that tensor parallelism splits */
     struct err why = {0};
     char *text = p->from ? t->say(p->from, &why) : NULL;
     if (p->from && !text) {
@@ -89,13 +94,17 @@ int search_for_run(const char *name, const struct search_problem *p,
     struct search_problem more = *p;
     if (!name)
         return search_run(p, algorithm, out, err);
-    more.top = p->top < CANDIDATES ? CANDIDATES : p->top;
-    if (search_run(&more, algorithm, out, err) < 0)
-        return -1;
-    if (keep(out, find_target(name), p->top, err) == 0)
-        return 0;
-    search_result_release(out);
-    return -1;
+    for (more.top = CANDIDATES;; more.top = MORE_CANDIDATES) {
+        more.top = more.top < p->top ? p->top : more.top;
+        if (search_run(&more, algorithm, out, err) < 0)
+            return -1;
+        if (keep(out, find_target(name), p->top, err) == 0)
+            return 0;
+        search_result_release(out);
+        if (more.top >= MORE_CANDIDATES)
+            return -1;
+        *err = (struct err){0};
+    }
 }
 
 /* ---- what to change ------------------------------------------------------------------------ */

@@ -66,7 +66,7 @@ bool space_has_experts(const struct space *sp) {
 /* ---- choices of a stage ------------------------------------------------------------------ */
 
 bool space_may_regather(const struct space *sp) {
-    return sp->tight && space_pinned(sp, PIN_regather) == PIN_FREE;
+    return (sp->tight || sp->p.regather) && space_pinned(sp, PIN_regather) == PIN_FREE;
 }
 
 int space_zero_levels(const struct space *sp) {
@@ -182,6 +182,7 @@ static void cut_evenly(const struct space *sp, struct candidate *c) {
 /* Pins may move the even cuts, or make them impossible. */
 bool space_even(const struct space *sp, int n_stages, int64_t micro_batch,
                 struct preset preset, struct candidate *out) {
+    const bool regather = sp->p.regather && space_may_regather(sp) && preset.sequence;
     int left = sp->p.devices;
     if (n_stages > sp->max_groups)
         return false;
@@ -189,7 +190,8 @@ bool space_even(const struct space *sp, int n_stages, int64_t micro_batch,
     out->micro_batch = micro_batch;
     out->schedule = space_first_schedule(sp);
     for (int k = 0; k < n_stages; k++) {
-        out->stages[k] = (struct search_stage){.devices = left / (n_stages - k)};
+        out->stages[k] =
+            (struct search_stage){.devices = left / (n_stages - k), .regather = regather};
         left -= out->stages[k].devices;
     }
     cut_evenly(sp, out);

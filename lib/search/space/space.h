@@ -173,7 +173,7 @@ const struct mesh *space_mesh_from(const struct space *sp, const struct space *o
 /* The number of levels of ZeRO to choose from: gradients and parameters are only
  * sharded if memory is short. */
 int space_zero_levels(const struct space *sp);
-/* May stages regather? Only if memory is short. */
+/* May stages regather? Only if memory is short, or some have to. */
 bool space_may_regather(const struct space *sp);
 /* The first op of the block that the op is in, or of the block before it; 0 if there
  * is none. */
