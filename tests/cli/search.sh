@@ -211,6 +211,24 @@ refuses 1 'needs .* MiB, but a device has 1.0 MiB' 'too little memory' \
 jq '.micro_batch = 3' plan.json >false.json
 refuses 1 'micro_batch: 3 does not divide' 'an illegal plan' -- --verify false.json "${check[@]}"
 refuses 2 '--gap: expected a share such as 1%' 'no share' -- "${base[@]}" --gap 2
+# The plan offloads with overlap, and its bound is that of a space whose collectives never hide.
+jq -n '{format: "weft-cluster/1", nodes: 1, devices_per_node: 4, device: "h100-80gb", memory: "1900M",
+    flops: {f32: 60e12, bf16: 900e12}, bandwidth: 1e12, latency_us: 17, host_bandwidth: 25e9,
+    links: [{level: "node", bandwidth: 10e9, latency_us: 8}]}' >hosts.json
+run -m vit:base --dtype bf16 --cluster hosts.json -b 16 --slack 0
+cp out hosted.json
+run --verify hosted.json
+jq -e '.overlap and ([.stages[].offload[]?] | length > 0)' hosted.json >/dev/null &&
+    [ "$(sed -n 's/^no plan takes less than \([0-9.]*\) us.*/\1/p' out)" = \
+        "$(jq '.provenance.search.lower_bound_us * 10 | round / 10' hosted.json)" ]
+ok $? "the bound of plans on hosts is proven as it was: $(tail -1 out)"
+# One stage of as many devices as no power of two, with faster links between nodes than in them.
+jq -n '{format: "weft-cluster/1", nodes: 3, devices_per_node: 8, memory: "40G", flops: {f32: 19e12},
+    bandwidth: 1e12, latency_us: 3, links: [{level: "node", bandwidth: 60e9, latency_us: 8},
+    {level: "between", bandwidth: 100e9, latency_us: 20}]}' >fast.json
+run -m gpt:nano --cluster fast.json -b 12 --max-stages 1 --micro-batch 1,3
+[ $status -eq 0 ]
+ok $? "stages of 24 devices: $(jq '.provenance.predicted.time_us / 1e3 | round' out) ms"
 run "${base[@]}" --optimizer sgd --max-stages 1 --seed 7
 holds out '.optimizer == "sgd" and (.stages | length) == 1 and .provenance.search.seed == 7' \
     '--optimizer, --max-stages, --seed'

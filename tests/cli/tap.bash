@@ -2,8 +2,9 @@
 # goes to a fresh $dir, removed at the end. The test counts in $n and $failed.
 # shellcheck shell=bash
 dir=$(mktemp -d)
-# Not by a child that is interrupted between its fork and the program that it is to become.
-trap '[ "$BASHPID" -ne $$ ] || rm -rf "$dir"' EXIT
+# Not by a child that is interrupted between its fork and the program that it is to become. There the
+# interrupt makes any test fail, so what removes the folder must be one that succeeds.
+trap '[ "$BASHPID" -eq $$ ] && rm -rf "$dir"' EXIT
 # shellcheck source=tests/today.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../today.sh"
 cd "$dir" || exit 1

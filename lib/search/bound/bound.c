@@ -424,7 +424,7 @@ static double shared_us(struct evaluate *ev, struct classes *classes) {
         size *= 2;
     for (int i = ev->space->p.n_micro - 1; i >= 0 && least > 0; i--) {
         struct part p = part_of(ev, classes, i);
-        p.r.most_size = size;
+        p.r.most_size = size < ev->space->p.devices ? size : ev->space->p.devices;
         price(&p, priced);
         priced = fmin(priced, p.us);
         least = budget_out_of_time(ev->budget) ? 0 : fmin(least, share_us(&p.r));

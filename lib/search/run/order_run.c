@@ -53,7 +53,7 @@ static double order_bound_us(const struct search_problem *q, const struct plan *
     struct search s;
     search_begin(&s, q);
     if (plan) {
-        s.space.hides = plan->overlap;
+        s.space.hides = plan->overlap && q->provider->overlap > 0;
         s.space.blocks.offload = 0;
     }
     double us = space_check_pins(&s.space, NULL) == 0 ? bound_us(&s.eval, NULL) : INFINITY;
