@@ -11,7 +11,8 @@
 # aceso     searches over Aceso's published tables, WEFT_DATA/aceso/small and large, beside what Aceso found
 # ablation  each algorithm alone over some 40 settings of grid (EVERY=5, FIRST): the ratio of its step to
 #           the best that any of them found; by how much the best of the others was slower, where it
-#           alone was best (auto apart, which asks the others); processor time.
+#           alone was best (auto apart, which asks the others); processor time. ALL=1: each search
+#           on standard error.
 # simple    what --slack gives: SLACK (1%) beside 0 over 100 settings (EVERY=N) on the shipped clusters:
 #           the words of weft-plan --show, the loss, how many plans are of whole blocks in equal stages.
 # All times of gap, grid and scale rest on datasheets: no profile and no device is needed.
@@ -244,6 +245,8 @@ ablation_table() {
             used=$({ time step "$algorithm" -m "$model" --cluster "$dir/c.json" -b "$batch" \
                 >"$dir/step"; } 2>&1)
             echo "$algorithm $setting $(cat "$dir/step") $used"
+            [ -z "${ALL:-}" ] || echo "$model ${nodes}x$per_node $links $memory $batch" \
+                "$algorithm $(cat "$dir/step") ms $used s" >&2
         done
     done <"$dir/settings" | awk '
         { cpu[$1] += $4; n = $2; step[$1, n] = $3; all[$1]

@@ -1,6 +1,8 @@
 /* Curves of collectives: what made the rows is found, rows stay as they are, and what far from all
- * rows is told has wider bounds. */
+ * rows is told has wider bounds. Links of groups that are remembered are those that are worked out. */
+#include "common/rng.h"
 #include "cost/link_fit.h"
+#include "cost/link_memo.h"
 #include "tap.h"
 
 #include <math.h>
@@ -102,6 +104,37 @@ static void test_never_falls(void) {
        "from a byte to 100 GB on two nodes: %.0f us", before);
 }
 
+static bool same_links(const struct link_class *a, const struct link_class *b) {
+    return a->level == b->level && a->cross == b->cross && a->nodes == b->nodes &&
+           a->flows == b->flows && a->bandwidth == b->bandwidth && a->pairs == b->pairs &&
+           a->partners == b->partners && a->latency_us == b->latency_us;
+}
+
+/* Meshes whose neighbouring axes are both along a group, or both across it, share an answer. */
+static void test_memo(void) {
+    enum { QUESTIONS = 20000 };
+    struct link_memo m = {0};
+    struct rng r = {42, 0};
+    int wrong = 0, asked = 0;
+    for (int i = 0; i < QUESTIONS; i++) {
+        struct mesh mesh = {.n_axes = (int)rng_below(&r, MESH_MAX_AXES + 1)};
+        for (int a = 0; a < mesh.n_axes; a++)
+            mesh.size[a] = 1 + (int)rng_below(&r, 3);
+        const unsigned axes = (unsigned)rng_below(&r, 1 << mesh.n_axes);
+        const int n = mesh_devices(&mesh);
+        if (n > 32)
+            continue;
+        const int first = (int)rng_below(&r, 32 - n + 1);
+        struct link_class got = link_memo_group(&m, &cluster, &mesh, first, axes);
+        struct link_class want = links_of_group(&cluster, &mesh, first, axes);
+        wrong += !same_links(&got, &want);
+        asked++;
+    }
+    ok(!wrong && m.groups.n < asked / 4, "%d groups stand for %d questions, %d wrong",
+       (int)m.groups.n, asked, wrong);
+    link_memo_release(&m);
+}
+
 int main(void) {
     char path[] = "/tmp/weft-links-XXXXXX";
     close(mkstemp(path));
@@ -111,6 +144,7 @@ int main(void) {
     test_fit(f);
     link_fit_destroy(f);
     test_never_falls();
+    test_memo();
     unlink(path);
     return done_testing();
 }

@@ -6,7 +6,7 @@
  * Every member belongs to a lane. The members of one lane run one after the other on
  * one search state and share its caches; different lanes share nothing and run in
  * parallel as far as there are threads. After each round the best candidates and the
- * lower bounds of all lanes are merged into the first lane, and the next round starts
+ * lower bounds of all lanes are merged into the first lane, whose next round starts
  * from the best plan, unless that is near the bound already. Every member stops after a
  * fixed amount of work, and a round waits for all of its members, so the result
  * depends neither on the number of threads nor on their speed. */
@@ -47,6 +47,8 @@ static const struct member {
     {1, 0, "grid", search_grid, 0},
     {1, 0, "gradient", search_gradient, 0},
     {1, 0, "mcmc", search_mcmc, 40000},
+    /* From random pipelines instead of the best plan: of 36 settings one was faster by 16 %. */
+    {1, 1, "mcmc", search_mcmc, 0},
 };
 enum { MEMBERS = sizeof members / sizeof *members };
 
@@ -125,11 +127,11 @@ static void gather(struct pool *to, struct pool *from) {
     candidate_release(&c);
 }
 
-/* Makes a lane start from the best plan so far. */
-static void set_out(struct search *l, struct pool *best) {
+/* Prepares a lane for its next round; the first one starts from the best plan so far. */
+static void set_out(struct search *l, struct pool *best, bool starts) {
     l->budget.evaluate_s = best->budget->evaluate_s;
     l->eval.reserve_bytes = best->ev->reserve_bytes;
-    if (best->n_best) {
+    if (best->n_best && starts) {
         take_over(&l->space, best->space, &best->best[0].c, &l->from);
         l->has_from = true;
     }
@@ -174,12 +176,14 @@ static void run_round(struct portfolio *f, int round) {
     pthread_t others[LANES];
     int n = 0;
     f->round = round;
+    if (round)
+        pool_give_back(&s->pool);
     f->next = 0;
     for (int i = 0; i < LANES; i++) {
         if (!f->lanes[i] && has_work(round, i))
             f->lanes[i] = lane_make(&s->eval);
         if (f->lanes[i] && (round || i))
-            set_out(f->lanes[i], &s->pool);
+            set_out(f->lanes[i], &s->pool, !i);
         if (f->lanes[i] && i)
             graph_borrow(&f->lanes[i]->eval.graph, &s->eval.graph);
     }

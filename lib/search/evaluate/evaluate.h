@@ -165,6 +165,9 @@ struct evaluation eval_candidate(struct evaluate *ev, const struct candidate *c,
                                  double best_us, bool both, struct search_plan *out);
 /* By how many bytes the candidate's plan exceeds the memory of a device; 0 if it fits. */
 int64_t eval_excess(struct evaluate *ev, const struct candidate *c);
+/* What has to be reserved for estimates to find that the candidate needs as much memory as it does when
+ * it is compiled; what is reserved now where it is not legal. */
+int64_t eval_reserve_of(struct evaluate *ev, const struct candidate *c);
 /* Does the compiled plan fit? Nothing is simulated. */
 bool eval_fits(const struct evaluate *ev, const struct candidate *c);
 

@@ -79,6 +79,22 @@ bool eval_fits(const struct evaluate *ev, const struct candidate *c) {
     return good;
 }
 
+int64_t eval_reserve_of(struct evaluate *ev, const struct candidate *c) {
+    struct plan *plan = space_plan_of(ev->space, c);
+    struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
+    double *over = mem_array((size_t)c->n_groups, sizeof *over), most = 0;
+    eval_overflows(ev, c, over);
+    for (int k = 0; g && k < g->n_stages; k++) {
+        double lacks = (double)space_stage_lacks(ev->space, g, k);
+        most = fmax(most, lacks - over[k % c->n_groups] + (double)ev->reserve_bytes);
+    }
+    const int64_t reserve = g ? (int64_t)ceil(most) : ev->reserve_bytes;
+    free(over);
+    program_destroy(g);
+    plan_destroy(plan);
+    return reserve;
+}
+
 /* Simulates a good plan again with overlap, and keeps that if it is faster and fits. */
 static void try_overlap(struct evaluate *ev, struct search_plan *p) {
     struct search_plan other = {.plan = p->plan, .member = p->member};

@@ -106,6 +106,8 @@ void pool_be_exact(struct pool *pool);
  * that much less memory. Returns whether the memory was reduced, which changes scores
  * (settle.c). */
 bool pool_settle(struct pool *pool);
+/* Reserves no more than the best candidate asks for, and scores the pool again. */
+void pool_give_back(struct pool *pool);
 
 /* Evaluates the best candidate, if that is due; the finalists (finalists.c). */
 void pool_evaluate_best(struct pool *pool);

@@ -2,11 +2,15 @@
  * temporaries). If the best candidates fill the memory by estimate and are too large
  * when they are compiled, a search that noticed it only in the end would have looked
  * at the wrong candidates all the time. So hops asks at the end of each of its phases,
- * and continues with that much less memory. */
+ * and continues with that much less memory. The candidates that it goes on to find may be
+ * estimated better than the one that was asked about; what they can do without is given back
+ * before another algorithm goes on. */
 #include "search/pool/pool.h"
 
 #include <math.h>
 #include <stdlib.h>
+
+enum { PART = 1000 }; /* of the memory, reserved on top of what a candidate asks for */
 
 /* Scores the candidates in the pool again with the memory that is left now. */
 static void rescore(struct pool *pool) {
@@ -26,7 +30,7 @@ static void rescore(struct pool *pool) {
 }
 
 bool pool_settle(struct pool *pool) {
-    enum { TRIES = 4, PART = 1000 };
+    enum { TRIES = 4 };
     int64_t before = pool->ev->reserve_bytes, excess = 0;
     uint64_t last = 0; /* hash of the candidate that `excess` belongs to */
     for (int i = 0; i < TRIES && pool->space->p.memory_bytes && pool->n_best &&
@@ -46,4 +50,15 @@ bool pool_settle(struct pool *pool) {
         rescore(pool);
     }
     return pool->ev->reserve_bytes > before;
+}
+
+void pool_give_back(struct pool *pool) {
+    if (!pool->ev->reserve_bytes || !pool->n_best || budget_out_of_time(pool->budget))
+        return;
+    int64_t reserve =
+        eval_reserve_of(pool->ev, &pool->best[0].c) + pool->space->p.memory_bytes / PART;
+    if (reserve >= pool->ev->reserve_bytes)
+        return;
+    pool->ev->reserve_bytes = reserve;
+    rescore(pool);
 }
