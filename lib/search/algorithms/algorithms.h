@@ -17,7 +17,8 @@
     X(auto, "auto", false, true,                                                            \
       "A portfolio: dp or ilp where that soon proves the best plan; otherwise hops, with "  \
       "the bound worked out beside it, and if a gap is left then grid, gradient and mcmc, " \
-      "which start from the best plan so far. The plan depends neither on the machine nor " \
+      "which start from the best plan so far, and beside them mcmc from random pipelines. " \
+      "The plan depends neither on the machine nor "                                        \
       "on --threads.")                                                                      \
     X(hops, "hops", false, true,                                                            \
       "Iterative bottleneck alleviation, after Aceso: find the stage that bounds time or "  \

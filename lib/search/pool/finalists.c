@@ -17,14 +17,24 @@ static bool is_first(const struct pool *pool, int at, uint64_t class) {
     return true;
 }
 
-/* Inserts the plan by its time; drops the slowest one if there are too many. */
+/* Drops the slowest plan, but the first of a class only where there are no others. */
+static void drop_slowest(struct pool *pool) {
+    int i = pool->n_plans - 1;
+    while (i > 0 && pool->plans[i].first)
+        i--;
+    i = pool->plans[i].first ? pool->n_plans - 1 : i;
+    plan_destroy(pool->plans[i].plan.plan);
+    memmove(&pool->plans[i], &pool->plans[i + 1],
+            sizeof *pool->plans * (size_t)(--pool->n_plans - i));
+}
+
+/* Inserts the plan by its time. */
 static void add_evaluated(struct pool *pool, struct evaluated j) {
+    if (pool->n_plans == pool->max_best)
+        drop_slowest(pool);
     int at = pool->n_plans;
     while (at > 0 && j.plan.time_us < pool->plans[at - 1].plan.time_us)
         at--;
-    if (pool->n_plans == pool->max_best)
-        plan_destroy(pool->plans[--pool->n_plans].plan.plan);
-    at = at < pool->n_plans ? at : pool->n_plans;
     memmove(&pool->plans[at + 1], &pool->plans[at],
             sizeof *pool->plans * (size_t)(pool->n_plans - at));
     j.first = is_first(pool, at, j.class);
