@@ -3,7 +3,6 @@
 #include "cost/cost.h"
 
 #include "common/mem.h"
-#include "common/rng.h"
 #include "cost/streams.h"
 
 #include <stdlib.h>

@@ -11,19 +11,19 @@
 enum { MESSAGES = 512 };
 
 static struct group_shape shape_of(const struct mesh *mesh, int first_rank, unsigned axes) {
-    struct group_shape s = {.first_rank = first_rank, .inside = -1};
-    int n = 0, along = -1;
+    struct group_shape s = {.first_rank = first_rank};
+    int n = 0, before = -1; /* was the axis before along the group? */
     for (int a = 0; a < mesh->n_axes; a++) {
-        const int is = (int)(axes >> a & 1);
+        const int along = (int)(axes >> a & 1);
         if (mesh->size[a] == 1)
             continue;
-        if (is == along) {
+        if (along == before) {
             s.size[n - 1] *= mesh->size[a];
-        } else {
-            s.inside = n ? s.inside : is;
-            s.size[n++] = mesh->size[a];
-            along = is;
+            continue;
         }
+        s.along = n ? s.along : along;
+        s.size[n++] = mesh->size[a];
+        before = along;
     }
     return s;
 }

@@ -13,18 +13,20 @@
 #include "common/mem.h"
 #include "cost/links.h"
 
+/* A group as its stage's ranks take turns along it and across it. */
+struct group_shape {
+    int first_rank;
+    int along; /* 1: the first of the sizes is along the group, 0: across it */
+    int size[MESH_MAX_AXES]; /* outermost first; then 0 */
+};
+struct known_group {
+    struct group_shape shape;
+    struct link_class link;
+};
+
 /* Zero-initialized is empty. All questions to one are about the same cluster. */
 struct link_memo {
-    ARR(struct known_group {
-        struct group_shape {
-            int first_rank;
-            int inside; /* 1: the outermost of sizes is along the group, 0: across */
-            int size
-                [MESH_MAX_AXES]; /* in turns along and across, outermost first; then 0 */
-        } shape;
-        struct link_class link;
-    })
-    groups;
+    ARR(struct known_group) groups;
     struct hashtable table; /* over groups */
     struct known_message {
         int64_t sender, receiver, n; /* no receivers: not asked yet */

@@ -23,7 +23,7 @@ static const struct target {
     {"accelerate", BIT(1f1b), ZERO_PARAMETERS, 1, true, plan_to_accelerate},
 };
 
-/* Plans among which some can be said: so many at first, and where none can, so many. */
+/* Of so many plans some can be said; where of these none can, of more. */
 enum { CANDIDATES = 32, MORE_CANDIDATES = 1024 };
 
 static const struct target *find_target(const char *name) {

@@ -18,8 +18,7 @@
       "A portfolio: dp or ilp where that soon proves the best plan; otherwise hops, with "  \
       "the bound worked out beside it, and if a gap is left then grid, gradient and mcmc, " \
       "which start from the best plan so far, and beside them mcmc from random pipelines. " \
-      "The plan depends neither on the machine nor "                                        \
-      "on --threads.")                                                                      \
+      "The plan depends neither on the machine nor on --threads.")                          \
     X(hops, "hops", false, true,                                                            \
       "Iterative bottleneck alleviation, after Aceso: find the stage that bounds time or "  \
       "memory, and try the changes that relieve it of that resource, up to several in a "   \

@@ -422,9 +422,10 @@ static double shared_us(struct evaluate *ev, struct classes *classes) {
         return 0;
     while (size * ev->space->max_groups < ev->space->p.devices)
         size *= 2;
+    size = size < ev->space->p.devices ? size : ev->space->p.devices;
     for (int i = ev->space->p.n_micro - 1; i >= 0 && least > 0; i--) {
         struct part p = part_of(ev, classes, i);
-        p.r.most_size = size < ev->space->p.devices ? size : ev->space->p.devices;
+        p.r.most_size = size;
         price(&p, priced);
         priced = fmin(priced, p.us);
         least = budget_out_of_time(ev->budget) ? 0 : fmin(least, share_us(&p.r));

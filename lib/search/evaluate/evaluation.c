@@ -55,9 +55,13 @@ static struct evaluation evaluate_program(struct evaluate *ev, const struct prog
     return v;
 }
 
+/* NULL where the plan is not legal. */
+static struct program *compile(struct plan *plan) {
+    return plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
+}
+
 bool eval_plan(struct evaluate *ev, struct search_plan *p) {
-    struct program *g =
-        plan_check(p->plan, NULL) == 0 ? program_compile(p->plan, NULL) : NULL;
+    struct program *g = compile(p->plan);
     struct evaluation v = evaluate_program(ev, g);
     program_destroy(g);
     p->max_bytes = v.max_bytes;
@@ -70,7 +74,7 @@ bool eval_fits(const struct evaluate *ev, const struct candidate *c) {
     if (!sp->p.memory_bytes)
         return true;
     struct plan *plan = space_plan_of(sp, c);
-    struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
+    struct program *g = compile(plan);
     bool good = g != NULL;
     for (int k = 0; good && k < g->n_stages; k++)
         good = space_stage_lacks(sp, g, k) <= 0;
@@ -81,7 +85,7 @@ bool eval_fits(const struct evaluate *ev, const struct candidate *c) {
 
 int64_t eval_reserve_of(struct evaluate *ev, const struct candidate *c) {
     struct plan *plan = space_plan_of(ev->space, c);
-    struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
+    struct program *g = compile(plan);
     double *over = mem_array((size_t)c->n_groups, sizeof *over), most = 0;
     eval_overflows(ev, c, over);
     for (int k = 0; g && k < g->n_stages; k++) {
