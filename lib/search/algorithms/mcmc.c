@@ -11,7 +11,8 @@
  *
  * Chains start in turn from the best of some random pipelines and, less hot, from the
  * best plan so far. The search ends after MOST_IDLE chains in a row that found nothing
- * better. */
+ * better, or when its stages are used up; as a member of a portfolio it gets as many again
+ * after each chain that helped. */
 #include "search/algorithms/mcmc.h"
 
 #include "search/algorithms/algorithms.h"
@@ -183,6 +184,8 @@ int search_mcmc(struct search *s, struct err *err) {
         ch.rng = (struct rng){rng_mix(space_problem_of(&s->space)->seed + (uint64_t)i), 0};
         bool helped = run_chain(&ch, i % 2 == s->has_from || best.score.unknown, &best);
         idle = helped ? 0 : idle + 1;
+        if (helped && s->budget.share)
+            ch.most = s->budget.work + s->budget.share;
     }
     if (!budget_stopped(&s->budget))
         search_mark_complete(s, 0);
