@@ -18,6 +18,7 @@ static const double slow = 0.3, slow_octaves = 6, quick = 0.2, quick_octaves = 3
 
 struct point {
     double at, off; /* logarithms: of bytes, to base 2; of measured over the curve's */
+    double bytes, us;
 };
 
 /* Rows of one collective and group. */
@@ -156,13 +157,25 @@ static double off_at(const struct series *s, double bytes, double *near) {
     return sum;
 }
 
+/* Between two rows: on the line through both, as long as a latency and a bandwidth take; negative
+ * elsewhere. */
+static double line_us(const struct series *s, double bytes) {
+    for (int64_t i = 1; i < s->n; i++) {
+        const struct point *a = &s->rows[i - 1], *b = &s->rows[i];
+        if (bytes >= a->bytes && bytes <= b->bytes && b->bytes > a->bytes)
+            return a->us + (b->us - a->us) * (bytes - a->bytes) / (b->bytes - a->bytes);
+    }
+    return -1;
+}
+
 static void add_series(struct link_fit *f, const struct row *rows, int64_t n) {
     const struct curve *c = &f->curves[rows->kind];
     struct series s = {.kind = rows->kind, .size = rows->size, .stride = rows->stride};
     int64_t step = (n + MOST - 1) / MOST;
     for (int64_t i = 0; i < n; i += step)
         s.rows[s.n++] = (struct point){log2(rows[i].bytes),
-                                       log(rows[i].us / curve_us(NULL, c, &rows[i].shape))};
+                                       log(rows[i].us / curve_us(NULL, c, &rows[i].shape)),
+                                       rows[i].bytes, rows[i].us};
     solve(&s, c->within);
     arr_push(&f->series, s);
 }
@@ -248,8 +261,8 @@ struct link_time link_fit_time(const struct link_fit *f, enum opcode code, int64
         const struct series *k = &f->series.p[i];
         if (k->kind == kind &&
             (code == I_send || (k->size == size && k->stride == stride))) {
-            double near;
-            t.us *= exp(off_at(k, at, &near));
+            double near, off = off_at(k, at, &near), line = line_us(k, at);
+            t.us = line > 0 ? line : t.us * exp(off);
             t.within = near * k->within + (1 - near) * t.within;
         }
     }

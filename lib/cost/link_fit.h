@@ -3,10 +3,11 @@
  *
  * Each collective gets a curve (link_curve.h) for groups inside a node and one for groups beyond, fitted
  * to all its rows at once, whatever the group; the speeds that the links promise come from the
- * cluster. What the rows of one group are off its curve is taken for a Gaussian process of the
- * logarithm of bytes, which passes through the rows and comes back to the curve far from them
- * (Rasmussen and Williams 2006, chapter 2): libraries change their algorithm at sizes that no smooth
- * curve knows, and the next size measured has mostly changed too.
+ * cluster. Between two rows of one group a collective takes what the line through both says, a latency
+ * and a bandwidth. Beyond them, what the rows are off the curve is taken for a Gaussian process of the
+ * logarithm of bytes, which comes back to the curve far from them (Rasmussen and Williams 2006,
+ * chapter 2): libraries change their algorithm at sizes that no smooth curve knows, and the next size
+ * measured has mostly changed too.
  *
  *     struct link_fit *f = link_fit_create(times, &cluster, model->links);
  *     struct link_time t = link_fit_time(f, I_all_reduce, 8, 1, 3 << 20, &link);
