@@ -5,7 +5,7 @@
  * model asks for the mean of all besides. */
 #include "exec/exec_impl.h"
 
-#include "common/rng.h"
+#include "data/shuffle.h"
 
 static bool is_due(const struct exec *x) {
     const struct plan *p = x->g->plan;
@@ -30,18 +30,12 @@ int exec_average(struct exec *x, struct err *err) {
     return rc;
 }
 
-/* A random order (Fisher and Yates), of which the first two meet, the next two, and so on. */
-int exec_partner(uint64_t seed, int64_t step, int n, int me, int *room) {
-    enum { STREAM = 0x70616972 }; /* of its own among those of the seed */
-    int at = 0;
-    for (int i = 0; i < n; i++) {
-        struct rng r = {rng_bits(seed, STREAM, (uint64_t)step), (uint64_t)i};
-        const int k = (int)rng_below(&r, i + 1);
-        room[i] = room[k];
-        room[k] = i;
-    }
-    while (room[at] != me)
+/* Of a random order the first two meet, the next two, and so on. */
+int exec_partner(uint64_t seed, int64_t step, int n, int me) {
+    const uint64_t key = rng_bits(seed, 0x70616972 /* "pair" */, 0), epoch = (uint64_t)step;
+    int64_t at = 0;
+    while (shuffle_at(key, epoch, n, at) != me)
         at++;
-    const int other = at % 2 ? at - 1 : at + 1;
-    return other < n ? room[other] : me;
+    const int64_t other = at ^ 1;
+    return other < n ? (int)shuffle_at(key, epoch, n, other) : me;
 }

@@ -123,7 +123,6 @@ struct exec {
     struct exec_prefetch *prefetch; /* what is read of it before it is wanted; or NULL */
     bool skipping;                  /* the step is not finite: nothing is updated */
     bool apart;    /* replicas may differ: some step behind their last mean updated them */
-    int *matching; /* [plan->devices] room for exec_partner */
     double seconds[OPCODE_COUNT]; /* time spent, by opcode; in watched steps alone */
 };
 
@@ -173,8 +172,8 @@ bool exec_is_taken(const struct exec *x, struct action a);
 /* The step's actions are done. */
 void exec_note_apart(struct exec *x);
 /* Whom member `me` of a group of n meets in this step: a random perfect matching, the same wherever it is asked
- * for; itself, where n is odd and nobody is left. room: [n] */
-int exec_partner(uint64_t seed, int64_t step, int n, int me, int *room);
+ * for; itself, where n is odd and nobody is left. */
+int exec_partner(uint64_t seed, int64_t step, int n, int me);
 
 /* exec_read.c: may be called while a step runs. */
 /* The type in which an input is read, no wider than it must be. */

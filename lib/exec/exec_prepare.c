@@ -155,7 +155,6 @@ int exec_prepare(struct exec *x, struct err *err) {
             return -1;
     x->sums =
         mem_array((size_t)(2 + METRIC_COUNT + exec_suspects_numbers(x)), sizeof *x->sums);
-    x->matching = mem_array((size_t)x->g->plan->devices, sizeof *x->matching);
     exec_suspects_prepare(x);
     x->host = mem_alloc((size_t)x->host_bytes);
     x->rounded = mem_alloc((size_t)x->host_bytes / 2);
@@ -192,7 +191,6 @@ void exec_release(struct exec *x) {
     free(x->counts);
     free(x->inverse);
     free(x->sums);
-    free(x->matching);
     exec_suspects_release(x);
     exec_release_transfers(x);
     comm_group_destroy(x->everyone);

@@ -173,8 +173,7 @@ int exec_swap_alone(struct exec *x, const struct instr *ins, void *in, void *out
 int exec_swap(struct exec *x, const struct exec_chunk *c, const struct instr *ins,
               const struct exec_instr *r, void *in, void *out, struct err *err) {
     const int me = comm_group_rank(r->group);
-    const int other =
-        exec_partner(x->opt.seed, x->step, (int)ins->n.swap.parts, me, x->matching);
+    const int other = exec_partner(x->opt.seed, x->step, (int)ins->n.swap.parts, me);
     struct exec_work *come = &c->exchanged[0], *go = &c->exchanged[1];
     if (other == me)
         return exec_swap_alone(x, ins, in, out, err);

@@ -265,9 +265,9 @@ static void follow(const struct plan *p, const struct exec_options *o, struct wa
     for (int r = 0; r < n; r++)
         descend(&all[r], p->optimizer, o, o->lr, scale, step + 1);
     worst->before = fmax(worst->before, apart(w->before, all[job_rank / each].state[P]));
-    int with[MOST_RANKS] = {0}, room[MOST_RANKS];
+    int with[MOST_RANKS] = {0};
     for (int r = 0; r < n && p->average == AVERAGE_pairs; r++) {
-        const int other = exec_partner(o->seed, step, n, r, room);
+        const int other = exec_partner(o->seed, step, n, r);
         with[r] = r < other ? r : other;
     }
     if ((step + 1) % p->average_every == 0)
@@ -372,14 +372,13 @@ static void check_gossip(void) {
 /* Everybody has the same matching, in which nobody stands twice; over the steps all meet all. */
 static void check_matchings(void) {
     enum { MOST = 9, DRAWS = 2000 };
-    int room[MOST], bad = 0, alone = 0;
+    int bad = 0, alone = 0;
     for (int n = 1; n <= MOST; n++) {
         int met[MOST][MOST] = {{0}};
         for (int s = 0; s < DRAWS; s++)
             for (int r = 0; r < n; r++) {
-                const int other = exec_partner(SEED, s, n, r, room);
-                bad +=
-                    other < 0 || other >= n || exec_partner(SEED, s, n, other, room) != r;
+                const int other = exec_partner(SEED, s, n, r);
+                bad += other < 0 || other >= n || exec_partner(SEED, s, n, other) != r;
                 alone += n % 2 == 0 && other == r;
                 met[r][other]++;
             }
