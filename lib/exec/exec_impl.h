@@ -122,7 +122,7 @@ struct exec {
     double *sums;                   /* what the norm sums over all ranks */
     struct exec_prefetch *prefetch; /* what is read of it before it is wanted; or NULL */
     bool skipping;                  /* the step is not finite: nothing is updated */
-    bool apart;    /* replicas may differ: some step behind their last mean updated them */
+    bool apart; /* replicas may differ: some step behind their last mean updated them */
     double seconds[OPCODE_COUNT]; /* time spent, by opcode; in watched steps alone */
 };
 
