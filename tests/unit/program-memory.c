@@ -201,10 +201,12 @@ static void test_reuse(void) {
 
 /* ---- all programs ---------------------------------------------------------------------------- */
 
-static void note(struct life *lives, const struct instr *i, int at) {
+/* A part of a buffer is of its whole. */
+static void note(const struct stage_program *sp, struct life *lives, const struct instr *i,
+                 int at) {
     int b[INSTR_MAX_BUFFERS], n = instr_buffers(i, b);
     for (int k = 0; k < n; k++) {
-        struct life *l = &lives[b[k]];
+        struct life *l = &lives[buffer_whole(sp->buffers, b[k])];
         l->first = l->first < 0 ? at : l->first;
         l->last = at;
     }
@@ -218,7 +220,7 @@ static void find_lives(const struct stage_program *sp, const enum segment *segme
         lives[b] = (struct life){-1, -1};
     for (int s = 0; s < n; s++)
         FOR_SEGMENT(sp, segments[s], i) {
-            note(lives, i, at++);
+            note(sp, lives, i, at++);
         }
 }
 

@@ -25,7 +25,7 @@ static void classify_one(const struct emit *e, struct buffer *b, struct life lif
 static void classify(struct emit *e) {
     for (int64_t i = 0; i < e->buffers.n; i++) {
         struct buffer *b = &e->buffers.p[i];
-        if (b->mem == MEM_temporaries && e->lives.p[i].first >= 0)
+        if (b->mem == MEM_temporaries && !b->part_of && e->lives.p[i].first >= 0)
             classify_one(e, b, e->lives.p[i]);
     }
 }
@@ -69,20 +69,35 @@ static void lay_out_host(struct emit *e) {
     out->host_bytes = out->own_host;
 }
 
+/* Where the whole of it is. */
+static void place_parts(struct emit *e) {
+    for (int64_t i = 0; i < e->buffers.n; i++) {
+        struct buffer *b = &e->buffers.p[i];
+        if (!b->part_of)
+            continue;
+        const struct buffer *whole = &e->buffers.p[b->part_of - 1];
+        b->mem = whole->mem;
+        b->part = whole->part;
+        b->offset = whole->offset + b->first * dtype_size(b->dtype);
+    }
+}
+
 /* Places the temporaries that begin or end at instruction i. Empty buffers never occur: every
  * shard has at least one element. */
 static void place_at(struct emit *e, struct heap *h, int at) {
     const struct instr *ins = &e->instrs.p[at];
     struct buffer *bufs = e->buffers.p;
     for (int k = 0; k < INSTR_MAX_OUT; k++) {
-        int b = ins->out.v[k];
+        int b = buffer_whole(bufs, ins->out.v[k]);
         if (b >= 0 && bufs[b].mem == MEM_temporaries && e->lives.p[b].first == at)
             bufs[b].offset = heap_take(h, buffer_bytes(&bufs[b]));
     }
     int b[INSTR_MAX_BUFFERS], n = instr_buffers(ins, b);
-    for (int k = 0; k < n; k++)
-        if (bufs[b[k]].mem == MEM_temporaries && e->lives.p[b[k]].last == at)
-            heap_give(h, bufs[b[k]].offset, buffer_bytes(&bufs[b[k]]));
+    for (int k = 0; k < n; k++) {
+        int whole = buffer_whole(bufs, b[k]);
+        if (bufs[whole].mem == MEM_temporaries && e->lives.p[whole].last == at)
+            heap_give(h, bufs[whole].offset, buffer_bytes(&bufs[whole]));
+    }
 }
 
 /* Segments of a micro-batch share the bytes of temporaries, since a rank is in one of them at a
@@ -117,6 +132,7 @@ void pass_memory(struct emit *e) {
     at += own[MEM_activations] = lay_out_slots(e, at);
     lay_out_temporaries(e, at);
     lay_out_host(e);
+    place_parts(e);
     out->scalars = at + own[MEM_temporaries];
     out->per_target = out->scalars + memory_aligned(sizeof(struct scalars));
     out->suspects = out->per_target + memory_aligned((int64_t)sizeof(double) * e->n_losses);
