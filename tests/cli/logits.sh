@@ -56,5 +56,32 @@ train 1 $cut --valid-every 1 --valid-batches 1
 [ -s before ] && diff <(jq -c '.loss // empty' before) <(jq -c '.loss // empty' $cut.out) >out 2>err
 ok $? 'and to evaluate it between steps does not change the training'
 
+# ---- searches --------------------------------------------------------------------------------
+
+job='-m gpt:1.3B --set seq=1024 -b 8 --micro-batch 8 --dtype bf16 --cluster h100:1 --no-offload'
+find_plan() { # find_plan MEMORY FILE OPTION...
+    memory=$1 file=$2
+    shift 2
+    # shellcheck disable=SC2086
+    weft-search -q $job --memory "$memory" "$@" >"$file" 2>err
+}
+
+! find_plan 26000M none --no-pieces && find_plan 26000M found
+ok $? 'what fits in no other way is found in pieces'
+jq -e '.logits > 1 and .provenance.predicted.memory_bytes <= 26000 * 1048576' found >out 2>err
+ok $? "in $(jq .logits found)"
+# shellcheck disable=SC2086
+weft-search $job --memory 26000M --verify found >out 2>err
+ok $? 'and verified'
+find_plan 32000M with && find_plan 32000M without --no-pieces
+ok $? 'where plans recompute for lack of memory'
+jq -e -s '.[0].logits > 1 and .[0].provenance.predicted.time_us < 0.99 * .[1].provenance.predicted.time_us' \
+    with without >out 2>err
+ok $? 'pieces are faster'
+find_plan 60G wide && jq -e '.logits == null' wide >out 2>err
+ok $? 'and where there is room logits are whole'
+find_plan 32000M again --from with && jq -e -s '.[0].logits == .[1].logits' with again >out 2>err
+ok $? 'a search that begins with pieces keeps them'
+
 echo "1..$n"
 [ $failed -eq 0 ]
