@@ -280,7 +280,9 @@ static int count_strays(const struct stage_program *sp, bool last, int64_t *top)
         int64_t end = x->offset + buffer_bytes(x);
         if (x->mem == MEM_activations)
             end += (s->n - 1) * (x->host ? s->host_bytes : s->bytes);
-        int64_t from = x->host ? HOST_ARENA : start[x->mem];
+        /* At a step's end nothing is kept: what is temporary then begins where that was. */
+        const bool late = x->mem == MEM_temporaries && x->part;
+        int64_t from = x->host ? HOST_ARENA : start[late ? MEM_activations : x->mem];
         int64_t to = x->host ? HOST_ARENA + sp->host_bytes : start[x->mem + 1];
         found += x->offset < from || end > to || x->offset % 64 != 0;
         if (x->mem == MEM_temporaries && end > *top)

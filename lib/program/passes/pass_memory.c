@@ -2,7 +2,9 @@
  *
  * What outlives its segment before the end of the step is an activation and has a place per
  * micro-batch in flight; the rest is temporary and shares one region, by best fit in the order of
- * time. The predictor and the executor read the numbers that are worked out here. */
+ * time. No activation outlives the last micro-batch, so what is temporary at the end of a step begins
+ * where they do: shares of gradients under ZeRO, or their rounding, take no memory of their own. The
+ * predictor and the executor read the numbers that are worked out here. */
 #include "program/passes/heap.h"
 #include "program/passes/pass.h"
 #include "program/scalars.h"
@@ -101,7 +103,8 @@ static void place_at(struct emit *e, struct heap *h, int at) {
 }
 
 /* Segments of a micro-batch share the bytes of temporaries, since a rank is in one of them at a
- * time; those of the step's end are one, for the norm stands between them. */
+ * time; those of the step's end are one, for the norm stands between them. The former begin at `at`,
+ * behind the activations, the latter with these. */
 static void lay_out_temporaries(struct emit *e, int64_t at) {
     struct stage_program *out = e->out;
     for (int s = 0; s < SEG_COUNT; s++) {
@@ -114,12 +117,11 @@ static void lay_out_temporaries(struct emit *e, int64_t at) {
         heap_release(&h);
         s = end - 1;
     }
+    const int64_t kept = out->own[MEM_activations], beyond = out->temporaries[1] - kept;
     for (int64_t i = 0; i < e->buffers.n; i++)
         if (e->buffers.p[i].mem == MEM_temporaries)
-            e->buffers.p[i].offset += at;
-    out->own[MEM_temporaries] = out->temporaries[0] > out->temporaries[1]
-                                    ? out->temporaries[0]
-                                    : out->temporaries[1];
+            e->buffers.p[i].offset += e->buffers.p[i].part ? at - kept : at;
+    out->own[MEM_temporaries] = out->temporaries[0] > beyond ? out->temporaries[0] : beyond;
 }
 
 /* Order of the arena: parameters, gradients, optimizer, slots of activations, temporaries, scalars, as
