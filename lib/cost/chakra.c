@@ -102,7 +102,8 @@ static void find_writers(const struct writer *w, int stage, const struct instr *
                          struct list *out) {
     int b[INSTR_MAX_BUFFERS], n = instr_buffers(i, b);
     for (int k = 0; k < n; k++) {
-        int64_t by = w->written[stage][b[k]], have = 0;
+        const int whole = buffer_whole(w->g->stages[stage].buffers, b[k]);
+        int64_t by = w->written[stage][whole], have = 0;
         while (have < out->n && out->p[have] != by)
             have++;
         if (by && have == out->n)
@@ -114,7 +115,8 @@ static void write_buffers(struct writer *w, int stage, const struct instr *i) {
     const struct instr_info *info = instr_info(i->code);
     for (int k = 0; k < info->n_out; k++)
         if (i->out.v[k] >= 0)
-            w->written[stage][i->out.v[k]] = w->id;
+            w->written[stage][buffer_whole(w->g->stages[stage].buffers, i->out.v[k])] =
+                w->id;
 }
 
 static void begin_node(struct writer *w, struct wire_out *node, const struct instr *i,

@@ -9,12 +9,16 @@ void streams_init(struct streams *s, const struct stage_program *sp) {
     size_t n = (size_t)sp->n_buffers + 1;
     *s = (struct streams){.ready = mem_array(n, sizeof *s->ready),
                           .epoch = mem_array(n, sizeof *s->epoch),
+                          .whole = mem_array(n, sizeof *s->whole),
                           .now = 1};
+    for (int b = 0; b < sp->n_buffers; b++)
+        s->whole[b] = sp->buffers ? buffer_whole(sp->buffers, b) : b;
 }
 
 void streams_release(struct streams *s) {
     free(s->ready);
     free(s->epoch);
+    free(s->whole);
 }
 
 void streams_reset(struct streams *s) {
@@ -25,18 +29,20 @@ void streams_reset(struct streams *s) {
 static double operands_ready(const struct streams *s, const struct instr *i) {
     double t = 0;
     int b[INSTR_MAX_BUFFERS], n = instr_buffers(i, b);
-    for (int k = 0; k < n; k++)
-        if (s->epoch[b[k]] == s->now && s->ready[b[k]] > t)
-            t = s->ready[b[k]];
+    for (int k = 0; k < n; k++) {
+        const int whole = s->whole[b[k]];
+        if (s->epoch[whole] == s->now && s->ready[whole] > t)
+            t = s->ready[whole];
+    }
     return t;
 }
 
 /* What a collective writes is not there until it ends; what it reads others may read meanwhile. */
 static void hold_results(struct streams *s, const struct instr *i, double until) {
     for (int k = 0; k < INSTR_MAX_OUT; k++) {
-        int b = i->out.v[k];
-        if (b < 0)
+        if (i->out.v[k] < 0)
             continue;
+        const int b = s->whole[i->out.v[k]];
         s->ready[b] = until;
         s->epoch[b] = s->now;
     }

@@ -24,6 +24,7 @@ struct streams {
     double issued_us;                    /* until when the host issues what came so far */
     double *ready;                       /* [n_buffers] when a buffer was last written */
     int64_t *epoch; /* [n_buffers] ready counts only when this equals now */
+    int *whole;     /* [n_buffers] the buffer that each is a part of, or itself */
     int64_t now;
 };
 void streams_init(struct streams *s, const struct stage_program *sp);

@@ -84,7 +84,8 @@ static void mark_regions(struct exec_chunk *c) {
     for (int s = 0; s < SEG_COUNT; s++)
         for (int i = c->sp->seg[s], n; i < c->sp->seg[s + 1]; i += n ? n : 1) {
             struct exec_instr *r = &c->ready[i];
-            for (n = 0; i + n < c->sp->seg[s + 1] && exec_repeats(&c->sp->instrs[i + n]);)
+            for (n = 0; i + n < c->sp->seg[s + 1] && exec_repeats(&c->sp->instrs[i + n]) &&
+                        c->sp->instrs[i + n].trains == c->sp->instrs[i].trains;)
                 r->fresh |= c->sp->instrs[i + n++].fresh;
             r->region = n;
             if (n > 1)

@@ -181,6 +181,8 @@ int exec_run(struct exec *x, struct action a, struct err *err) {
     for (int i = span.first, next; i < span.end && rc == 0; i = next) {
         bool replays = x->captures && !skips && c->ready[i].region > 1;
         next = i + (replays ? c->ready[i].region : 1);
+        if (x->now.evaluating && c->sp->instrs[i].trains)
+            continue;
         if (skips && c->sp->instrs[i].code != I_fill)
             continue; /* behind the norm: gradients are cleared, nothing else changes */
         rc = replays ? run_region(x, c, i, a, err) : run_watched(x, c, i, a, &start, err);

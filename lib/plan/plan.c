@@ -127,6 +127,7 @@ void plan_stage_room(struct plan *p, struct stage *st, int n_ops) {
 struct plan *plan_create(struct model *m, int n_stages, const int *bounds) {
     struct plan *p = plan_room(m, n_stages);
     p->n_groups = n_stages;
+    p->logits = 1;
     for (int s = 0; s < n_stages; s++) {
         struct stage *st = &p->stages[s];
         st->group = s;
@@ -167,6 +168,7 @@ struct plan *plan_copy(const struct plan *p, struct model *m) {
     out->average = p->average;
     out->average_every = p->average_every;
     out->overlap = p->overlap;
+    out->logits = p->logits;
     out->n_groups = p->n_groups;
     out->devices = p->devices;
     return out;

@@ -125,6 +125,8 @@ struct plan {
     enum average average;     /* how replicas that train apart come together, */
     int64_t average_every;    /* after so many steps, at least 1 */
     bool overlap; /* gradients are reduced, and parameters gathered, while others compute */
+    int64_t
+        logits; /* in so many pieces of its rows is each loss worked out; 1, or 0: as a whole */
     int n_stages;
     struct stage *stages;          /* producers before consumers */
     int *stage_of;                 /* op -> stage */

@@ -9,7 +9,8 @@
     "$schema format model set batch micro_batch schedule optimizer dtype reduce overlap "  \
     "stages pin cluster provenance"
 /* What only whole plans have besides: no pin is about it. */
-#define PLAN_WHOLE_KEYS PLAN_KEYS " aggregate faulty average average_every average_axes"
+#define PLAN_WHOLE_KEYS                                                                    \
+    PLAN_KEYS " aggregate faulty average average_every average_axes logits"
 
 /* "model" and "set" of a plan; the caller owns the model. NULL on failure. */
 struct model *plan_read_model(const json_t *doc, struct err *err);

@@ -6,7 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEVICES = 1 << 20, MAX_STAGES = 1 << 16, AVERAGE_MOST_STEPS = 1 << 30 };
+enum {
+    MAX_DEVICES = 1 << 20,
+    MAX_STAGES = 1 << 16,
+    AVERAGE_MOST_STEPS = 1 << 30,
+    PLAN_MOST_PIECES = 1 << 20
+};
 
 /* A name, or the document itself. */
 struct model *plan_read_model(const json_t *doc, struct err *err) {
@@ -387,12 +392,14 @@ static int read_header(struct plan *p, const json_t *doc, struct err *err) {
     if (json_int(doc, "batch", 1, (int64_t)1 << 40, &p->batch, err) < 0)
         return -1;
     p->micro_batch = p->batch;
+    p->logits = 1;
     if (json_opt_int(doc, "micro_batch", 1, p->batch, &p->micro_batch, err) < 0 ||
         plan_read_schedule(doc, &schedule, err) < 0 ||
         plan_read_optimizer(doc, &optimizer, err) < 0 ||
         plan_read_dtype(doc, "dtype", &dtype, err) < 0 ||
         plan_read_dtype(doc, "reduce", &reduce, err) < 0 ||
         json_opt_bool(doc, "overlap", &p->overlap, err) < 0 ||
+        json_opt_int(doc, "logits", 1, PLAN_MOST_PIECES, &p->logits, err) < 0 ||
         read_aggregate(p, doc, err) < 0 || read_average(p, doc, err) < 0)
         return -1;
     p->schedule = (enum schedule)schedule;

@@ -534,6 +534,8 @@ json_t *plan_to_json(const struct plan *p) {
     }
     if (p->overlap)
         json_object_set_new(doc, "overlap", json_true());
+    if (p->logits > 1)
+        json_object_set_new(doc, "logits", json_integer(p->logits));
     for (int s = 0; s < p->n_stages; s++)
         json_array_append_new(stages, stage_json(p, &p->stages[s]));
     json_object_set_new(doc, "stages", stages);

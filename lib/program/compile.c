@@ -56,7 +56,7 @@ static int *carve(int **tables, int64_t n) {
 static void make_tables(struct emit *e) {
     int64_t tensors = e->m->n_tensors, params = e->m->n_params, ops = e->st->n_ops;
     int64_t gathered = (int64_t)2 * KIND_MAX_SLOTS * ops;
-    size_t n = (size_t)(4 * tensors + 3 * params + e->m->n_ops + 2 * ops + gathered);
+    size_t n = (size_t)(4 * tensors + 3 * params + e->m->n_ops + 3 * ops + gathered);
     size_t bytes = n * sizeof *e->tables + 2 * (size_t)params;
     if (bytes > e->tables_bytes) {
         free(e->tables);
@@ -74,6 +74,7 @@ static void make_tables(struct emit *e) {
     e->apart = carve(&at, params);
     e->op_index = carve(&at, e->m->n_ops);
     e->saved = carve(&at, 2 * ops);
+    e->early = carve(&at, ops);
     e->gathered = carve(&at, gathered);
     e->zero = memset(at, 0, 2 * (size_t)params);
     e->offload = e->zero + params;

@@ -154,6 +154,8 @@ struct instr {
     int transfer; /* of send and recv, or -1 */
     /* in the first micro-batch of a step its gradients are written, not added to (pass_fresh.c) */
     bool fresh;
+    bool
+        trains; /* it is for gradients though it stands in a forward pass: not while evaluating */
     /* Of what reads gradients: so many replicas have one of their own (plan->average); of a scale that is
      * about no op: it divides by it. Else 0. */
     int replicas;

@@ -43,11 +43,11 @@ static int64_t place_scalars(struct program *g, const int *chunk, const int *end
 }
 
 /* Chunks share an arena: class by class, one chunk behind the other. Temporaries of micro-batches
- * have the same bytes in all of them, since one computes at a time; those of the step's end live
- * from a chunk's reduce over the others' to its update. */
+ * have the same bytes in all of them, since one computes at a time; those of the step's end, in the
+ * place of activations, live from a chunk's reduce over the others' to its update. */
 static void place_chunks(struct program *g, const int *chunk, const int *end) {
     place_on_host(g, chunk, end);
-    int64_t bytes[MEM_COUNT] = {0}, at = 0, updates = 0;
+    int64_t bytes[MEM_COUNT] = {0}, at = 0, updates = 0, kept;
     for (int m = 0; m < MEM_temporaries; m++)
         for (const int *c = chunk; c < end; c++) {
             struct stage_program *sp = &g->stages[*c];
@@ -58,17 +58,19 @@ static void place_chunks(struct program *g, const int *chunk, const int *end) {
             at += sp->own[m];
             bytes[m] += sp->own[m];
         }
+    kept = bytes[MEM_activations];
     for (const int *c = chunk; c < end; c++) {
         struct stage_program *sp = &g->stages[*c];
         int64_t alone = sp->scalars - sp->own[MEM_temporaries];
+        int64_t alone_kept = alone - sp->own[MEM_activations];
         move_buffers(sp, MEM_temporaries, 0, at - alone);
-        move_buffers(sp, MEM_temporaries, 1, at + updates - alone);
+        move_buffers(sp, MEM_temporaries, 1, at - kept + updates - alone_kept);
         updates += sp->temporaries[1];
         if (bytes[MEM_temporaries] < sp->temporaries[0])
             bytes[MEM_temporaries] = sp->temporaries[0];
     }
-    if (bytes[MEM_temporaries] < updates)
-        bytes[MEM_temporaries] = updates;
+    if (bytes[MEM_temporaries] < updates - kept)
+        bytes[MEM_temporaries] = updates - kept;
     at += bytes[MEM_temporaries];
     bytes[MEM_buffers] = place_scalars(g, chunk, end, at);
     for (const int *c = chunk; c < end; c++) {

@@ -15,6 +15,8 @@
 /* Name; when, of `e` (emit/emit.h), the stage under construction; what it does. */
 #define PASSES(X)                                                                          \
     X(forward, true, "ops in order, the conversions between them, what later stages get")  \
+    X(logits, e->plan->logits > 1,                                                         \
+      "heads, losses and their gradients together, in pieces of their rows")               \
     X(backward, true, "their gradients in reverse order, and what is recomputed for them") \
     X(split, e->slots[POOL_BACKWARD_WEIGHTS],                                              \
       "gradients of weights in a segment of their own, if the schedule runs them later")   \

@@ -83,10 +83,18 @@ struct buffer {
     /* of activations: their pool; of temporaries: 1 in reduce, norm and update */
     unsigned part : 8;
     bool host; /* in the memory of the device's host */
+    /* 1 + the buffer that it is a part of, from element `first` on (pass_logits.c); 0: of none */
+    int part_of;
+    int64_t first;
     /* bytes from the arena's beginning (of slot 0, for activations); of the host's
      * from HOST_ARENA on */
     int64_t offset;
 };
+
+/* The buffer that has the bytes of this one: that which it is a part of, or itself. */
+static inline int buffer_whole(const struct buffer *buffers, int buffer) {
+    return buffer >= 0 && buffers[buffer].part_of ? buffers[buffer].part_of - 1 : buffer;
+}
 
 /* What of the arena that many bytes take: every buffer begins at a multiple of 64 bytes. */
 int64_t memory_aligned(int64_t bytes);

@@ -9,16 +9,22 @@
 #include <string.h>
 
 /* A buffer's name: the letter of its class, h on the host, and its number, which it keeps from pass
- * to pass. */
-static char *buffer_name(const struct stage_program *sp, int buffer, char name[16]) {
+ * to pass; of a part of one, behind it, the element from which on it is. */
+static char *buffer_name(const struct stage_program *sp, int buffer, char name[40]) {
     static const char letters[MEM_COUNT] = {'p', 'g', 'o', 'a', 't', 'b'};
-    const struct buffer *b = &sp->buffers[buffer];
-    snprintf(name, 16, "%c%d", b->host ? 'h' : letters[b->mem], buffer);
+    const int whole = buffer_whole(sp->buffers, buffer);
+    const struct buffer *b = &sp->buffers[whole];
+    const char letter = b->host ? 'h' : letters[b->mem];
+    if (whole != buffer)
+        snprintf(name, 40, "%c%d+%lld", letter, whole,
+                 (long long)sp->buffers[buffer].first);
+    else
+        snprintf(name, 40, "%c%d", letter, buffer);
     return name;
 }
 
 static void print_operands(const struct stage_program *sp, const int *ids, int n, FILE *f) {
-    char name[16];
+    char name[40];
     for (int k = 0; k < n; k++)
         if (ids[k] >= 0)
             fprintf(f, " %s", buffer_name(sp, ids[k], name));
@@ -36,6 +42,8 @@ static void instr_print(const struct program *g, const struct stage_program *sp,
     print_operands(sp, i->out.v, INSTR_MAX_OUT, f);
     if (i->fresh)
         fputs(" fresh", f);
+    if (i->trains)
+        fputs(" trains", f);
     if (i->replicas)
         fprintf(f, i->op < 0 && i->code == I_scale ? " over %d" : " of %d", i->replicas);
     if (opcode_key(i->code) == KEY_COMM) {
@@ -107,8 +115,9 @@ static int list_placed(const struct stage_program *sp, struct placed *out) {
     for (int i = 0; i < sp->n_instrs; i++) {
         int b[INSTR_MAX_BUFFERS], touched = instr_buffers(&sp->instrs[i], b);
         for (int k = 0; k < touched; k++) {
-            out[b[k]].first = out[b[k]].first < 0 ? i : out[b[k]].first;
-            out[b[k]].last = i;
+            struct placed *p = &out[buffer_whole(sp->buffers, b[k])];
+            p->first = p->first < 0 ? i : p->first;
+            p->last = i;
         }
     }
     for (int b = 0; b < sp->n_buffers; b++)
@@ -127,7 +136,7 @@ static void print_buffers(const struct program *g, const struct stage_program *s
     for (int i = 0; i < n; i++) {
         const struct placed *p = &list[i];
         const struct buffer *b = &sp->buffers[p->buffer];
-        char name[16], life[32];
+        char name[40], life[32];
         if (!i || p[-1].mem != p->mem)
             fprintf(f, "%s:\n", memory_class_name(p->mem));
         snprintf(life, sizeof life, "%d-%d", p->first, p->last);

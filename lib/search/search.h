@@ -54,6 +54,8 @@ struct search_problem {
     bool may_idle;      /* fewer devices may be used if that is faster (idle.c) */
     bool may_offload; /* what does not fit may be kept in the memory of hosts (offload.c) */
     int offload;      /* sets of OFFLOADS that all ops keep on hosts */
+    bool may_logits;  /* logits that do not fit may be made in pieces (logits.c) */
+    int64_t logits;   /* in so many pieces are those of all plans; 0: whole */
     bool may_overlap; /* the best plans are also tried with overlap (overlap.h) */
     bool as_listed;   /* stages are ranges of the model's own list of ops (order.h) */
     bool regather;    /* a sequence that tensor parallelism splits is always regathered */

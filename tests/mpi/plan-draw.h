@@ -169,6 +169,7 @@ static void draw_types(uint64_t seed, int64_t k, int n, struct plan *p) {
     p->reduce = bits >> 8 & 1 ? p->dtype : DTYPE_f32;
     /* of no faulty replicas, the trimmed mean is the mean */
     p->aggregate = bits >> 16 & 1 ? AGGREGATE_trimmed : AGGREGATE_mean;
+    p->logits = 1 + (int64_t)(bits >> 32 & 3);
     /* Steps of SGD are linear: replicas that train apart and average after each of them do as those
      * that sum gradients. Two that meet are all. */
     if (p->optimizer != OPTIMIZER_sgd || (bits >> 24 & 3) == 0)

@@ -323,6 +323,7 @@ static struct plan *random_plan(struct rng *r, struct model *m,
     }
     if (p->average && rng_below(r, 3) == 0)
         keep_together(p);
+    p->logits = rng_below(r, 2) ? 1 : 2 + rng_below(r, 6);
     return p;
 }
 
@@ -343,7 +344,7 @@ __attribute__((unused)) static bool same_plan(const struct plan *a, const struct
         a->model->hash == b->model->hash && a->batch == b->batch &&
         a->micro_batch == b->micro_batch && a->schedule == b->schedule &&
         a->optimizer == b->optimizer && a->dtype == b->dtype && a->reduce == b->reduce &&
-        a->overlap == b->overlap && a->average == b->average &&
+        a->overlap == b->overlap && a->logits == b->logits && a->average == b->average &&
         (!a->average || a->average_every == b->average_every) && a->n_stages == b->n_stages;
     for (int s = 0; s < a->n_stages && same; s++)
         same = same_stage(&a->stages[s], &b->stages[s]);

@@ -201,10 +201,12 @@ static void test_reuse(void) {
 
 /* ---- all programs ---------------------------------------------------------------------------- */
 
-static void note(struct life *lives, const struct instr *i, int at) {
+/* A part of a buffer is of its whole. */
+static void note(const struct stage_program *sp, struct life *lives, const struct instr *i,
+                 int at) {
     int b[INSTR_MAX_BUFFERS], n = instr_buffers(i, b);
     for (int k = 0; k < n; k++) {
-        struct life *l = &lives[b[k]];
+        struct life *l = &lives[buffer_whole(sp->buffers, b[k])];
         l->first = l->first < 0 ? at : l->first;
         l->last = at;
     }
@@ -218,7 +220,7 @@ static void find_lives(const struct stage_program *sp, const enum segment *segme
         lives[b] = (struct life){-1, -1};
     for (int s = 0; s < n; s++)
         FOR_SEGMENT(sp, segments[s], i) {
-            note(lives, i, at++);
+            note(sp, lives, i, at++);
         }
 }
 
@@ -278,7 +280,9 @@ static int count_strays(const struct stage_program *sp, bool last, int64_t *top)
         int64_t end = x->offset + buffer_bytes(x);
         if (x->mem == MEM_activations)
             end += (s->n - 1) * (x->host ? s->host_bytes : s->bytes);
-        int64_t from = x->host ? HOST_ARENA : start[x->mem];
+        /* At a step's end nothing is kept: what is temporary then begins where that was. */
+        const bool late = x->mem == MEM_temporaries && x->part;
+        int64_t from = x->host ? HOST_ARENA : start[late ? MEM_activations : x->mem];
         int64_t to = x->host ? HOST_ARENA + sp->host_bytes : start[x->mem + 1];
         found += x->offset < from || end > to || x->offset % 64 != 0;
         if (x->mem == MEM_temporaries && end > *top)

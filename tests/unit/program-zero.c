@@ -142,8 +142,39 @@ static void test_exceptions(void) {
     compiled_release(&c);
 }
 
+/* Shares of gradients live from their reduction to the update, in the place of activations. */
+static void test_end_of_step(void) {
+    struct compiled c = compile_gpt("1.3B", "", ZERO_OPTIMIZER, "");
+    const struct stage_program *sp = &c.g->stages[0];
+    const int64_t shares = 4 * parameters(c.plan->model) / DEVICES;
+    const int64_t kept =
+        sp->own[MEM_parameters] + sp->own[MEM_gradients] + sp->own[MEM_optimizer];
+    int64_t first = sp->arena_bytes;
+    for (int b = 0; b < sp->n_buffers; b++)
+        if (sp->buffers[b].mem == MEM_temporaries && sp->buffers[b].part &&
+            sp->buffers[b].offset < first)
+            first = sp->buffers[b].offset;
+    ok(sp->temporaries[1] >= shares && sp->temporaries[1] > sp->temporaries[0],
+       "at a step's end %lld bytes are needed, more than before it",
+       (long long)sp->temporaries[1]);
+    ok(first == kept && sp->own[MEM_temporaries] == sp->temporaries[0],
+       "but they lie where the activations were");
+    compiled_release(&c);
+
+    c = compile(
+        "{'format': 'weft-plan/1', 'model': 'mlp:mnist', 'batch': 2, 'dtype': 'bf16',"
+        " 'set': 'pixels=16,hidden=1024,inner=1024,classes=2',"
+        " 'stages': [{'mesh': 'dp:2', 'layout': {'dp': 'batch'}, 'zero': 1}]}");
+    sp = &c.g->stages[0];
+    ok(sp->temporaries[1] > sp->own[MEM_activations] + sp->temporaries[0] &&
+           sp->own[MEM_temporaries] == sp->temporaries[1] - sp->own[MEM_activations],
+       "and where they need more than these, only what is beyond counts");
+    compiled_release(&c);
+}
+
 int main(void) {
     test_memory();
+    test_end_of_step();
     test_gathers();
     test_exceptions();
     test_overlap();

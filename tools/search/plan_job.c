@@ -272,6 +272,9 @@ int plan_job_of(struct plan_job *job, const struct plan *p, const char *target,
     if (p->average != AVERAGE_none)
         return err_input(err, "average: replicas of %s sum their gradients at every step",
                          target);
+    if (p->logits > 1)
+        return err_input(err, "logits: in %lld pieces, which %s cannot say",
+                         (long long)p->logits, target);
     if (p->optimizer != OPTIMIZER_adamw && p->optimizer != OPTIMIZER_sgd)
         return err_input(err, "optimizer: nothing is known of %s in %s",
                          optimizer_name(p->optimizer), target);

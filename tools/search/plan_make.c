@@ -361,6 +361,8 @@ static json_t *document(const struct plan_words *w, struct model *m, const struc
         json_object_set_new(doc, "optimizer", json_string(w->optimizer));
     if (w->overlap)
         json_object_set_new(doc, "overlap", json_true());
+    if (w->logits)
+        json_object_set_new(doc, "logits", json_integer(w->logits));
     json_object_set_new(doc, "provenance",
                         json_pack("{s:s}", "tool", "weft-plan " WEFT_VERSION));
     return doc;

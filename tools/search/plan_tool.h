@@ -12,6 +12,7 @@ struct plan_words {
     int64_t dp, cp, ep, tp, pp; /* degrees */
     int64_t chunks;             /* stages of each of the pp device groups */
     bool sp, ring, overlap;
+    int64_t logits; /* in so many pieces; 0: not said */
     int64_t zero;
     const char *recompute, *offload, *schedule, *optimizer, *dtype, *reduce, *cluster;
     const char *aggregate;

@@ -414,6 +414,8 @@ int search_explain(const char *target, const struct search_problem *p,
     once.slack = 0; /* what else costs is what it costs at best */
     once.may_offload = false;
     once.offload = search_offloaded(best->plan);
+    once.may_logits = false;
+    once.logits = best->plan->logits;
     struct explain x = {.target = target,
                         .from = from,
                         .p = &once,

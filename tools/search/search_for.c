@@ -51,6 +51,7 @@ int search_for_limit(struct search_problem *p, const char *name, struct err *err
         p->max_stages = t->max_stages;
     p->as_listed = true;
     p->may_offload = false;
+    p->may_logits = false;
     p->slack = 0;
     p->regather = true; /* of a sequence that tensor parallelism splits */
     struct err why = {0};

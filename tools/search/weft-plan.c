@@ -56,6 +56,7 @@ static const struct opt options[] = {
      &o.words.average_axes},
     {0, "overlap", OPT_FLAG, NULL, "reduce gradients while the last backward computes",
      &o.words.overlap},
+    {0, "logits", OPT_INT, "K", "in so many pieces of their rows (1)", &o.words.logits},
     {0, "mesh", OPT_STR, "AXES", "instead of the words: rows:2,cols:4", &o.words.mesh},
     {0, "layout", OPT_STR, "RULES", "dims on its axes: batch:rows,heads:cols",
      &o.words.layout},

@@ -17,7 +17,8 @@ static struct {
         *algorithm, *optimizer, *dtype, *schedule, *out, *verify, *gap, *slack;
     int64_t devices, memory, batch, top, max_stages, max_hops, seed, threads, zero;
     double time_budget;
-    bool text, datasheets, explain, pareto, all_devices, as_listed, no_overlap, no_offload;
+    bool text, datasheets, explain, pareto, all_devices, as_listed, no_overlap, no_offload,
+        no_pieces;
     json_t *pins;      /* the document of --pin */
     struct plan *plan; /* that of --from */
 } o = {.algorithm = ALGORITHM_DEFAULT,
@@ -54,6 +55,8 @@ static const struct opt options[] = {
     {0, "no-overlap", OPT_FLAG, NULL, "no plans with overlap, even if they are faster",
      &o.no_overlap},
     {0, "no-offload", OPT_FLAG, NULL, "keep nothing in the memory of hosts", &o.no_offload},
+    {0, "no-pieces", OPT_FLAG, NULL, "make no logits in pieces of their rows",
+     &o.no_pieces},
     {0, "cluster", OPT_STR, "CLUSTER", "\"node:4 gpu:8\" or a file (one node)", &o.cluster},
     {0, "memory", OPT_BYTES, "BYTES", "memory of a device, such as 28G (the cluster's)",
      &o.memory},
@@ -305,6 +308,7 @@ static int set_devices(struct search_problem *p, struct err *err) {
     p->devices = (int)devices;
     p->may_idle = !o.all_devices;
     p->may_offload = !o.no_offload;
+    p->may_logits = !o.no_pieces;
     /* Whoever judges the plan by the cluster that it carries judges it by the same limit. */
     for (int g = 0; g < p->cluster.n_groups && o.memory > 0; g++) {
         p->cluster.groups[g].memory_bytes = o.memory;

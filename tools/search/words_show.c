@@ -192,6 +192,8 @@ static void show_head(const struct plan *p, FILE *f) {
     fprintf(f, "optimizer  %s, gradients %s\n", optimizer_name(p->optimizer),
             p->overlap ? "reduced while the last backward pass computes"
                        : "reduced after the last backward pass");
+    if (p->logits > 1)
+        fprintf(f, "logits     in %lld pieces\n", (long long)p->logits);
     fprintf(f, "devices    %d\n\n", p->devices);
 }
 

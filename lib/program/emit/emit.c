@@ -27,6 +27,7 @@ struct instr *emit_instr(struct emit *e, enum opcode code) {
     struct instr *i = &arr_last(&e->instrs);
     i->op = e->op;
     i->param = e->param;
+    i->trains = e->trains;
     return i;
 }
 
@@ -113,6 +114,7 @@ struct instr emit_start(struct emit *e, struct instr *collective) {
     instr_work(collective->code, &collective->n, &w);
     wait.work = collective->work = e->n_works++;
     wait.op = collective->op;
+    wait.trains = collective->trains;
     wait.param = collective->param;
     wait.axes = collective->axes;
     wait.in.wait.x = collective->in.v[0];

@@ -41,6 +41,7 @@ struct emit {
     int stage;
     enum segment seg;
     int op, param; /* on whose behalf instructions are emitted now, or -1 */
+    bool trains;   /* they are for gradients, in a forward pass */
     ARR(struct instr) instrs;
     ARR(struct buffer) buffers;
     ARR(struct param_instance) params;
@@ -55,7 +56,8 @@ struct emit {
     int *backward;       /* tensor -> values recomputed in the backward pass */
     int *gradient;       /* tensor -> gradient contributions */
     int *op_index;       /* op -> its index in the stage, or -1 */
-    int *first_use;      /* tensor -> the first op of the stage that reads it, or -1 */
+    int *early; /* op in the stage -> 1 if its backward pass stands in the forward pass */
+    int *first_use; /* tensor -> the first op of the stage that reads it, or -1 */
     int *
         saved; /* op in the stage -> buffer of what it saves beside its results (statistics),
                        per pass: [2 * i + pass] */

@@ -198,7 +198,7 @@ int value_get(struct emit *e, int tensor, struct placement want) {
 
 int saved_find(const struct emit *e, int op) {
     int i = e->op_index[op];
-    return e->saved[2 * i + (e->st->recompute[i] ? 1 : 0)];
+    return e->saved[2 * i + (e->seg != SEG_FORWARD && e->st->recompute[i] ? 1 : 0)];
 }
 
 int saved_get(struct emit *e, int op) {

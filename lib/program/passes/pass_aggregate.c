@@ -150,6 +150,7 @@ static void finish_scatter(struct guard *a, struct instr wait) {
 static void rewrite(struct guard *a, struct instr ins) {
     a->e->op = ins.op;
     a->e->param = ins.param;
+    a->e->trains = ins.trains;
     if (ins.guarded && ins.code == I_all_reduce)
         reduce_all(a, &ins);
     else if (ins.guarded)
@@ -175,6 +176,7 @@ void pass_aggregate(struct emit *e) {
         emit_end_segment(e, (enum segment)s);
     }
     e->op = e->param = -1;
+    e->trains = false;
     free(a.started);
     free(old);
 }

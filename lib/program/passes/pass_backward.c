@@ -36,6 +36,10 @@ void pass_backward(struct emit *e) {
         const struct model_op *o = &e->m->ops[op];
         if (!model_has_backward(e->m, op))
             continue;
+        if (e->early[i] > 0) { /* all but what is sent is there (pass_logits.c) */
+            send_finished_gradients(e, op);
+            continue;
+        }
         for (int k = 0; k < o->n_out; k++) {
             dy[k] = -1;
             if (op_is(o, KIND_LOSSES) || !e->m->tensors[o->out[k]].gradient)

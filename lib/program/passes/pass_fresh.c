@@ -3,7 +3,7 @@
  * Gradients are sums over micro-batches, and the first of these can write what the others add to: a
  * pass over all gradients is saved, and of products a reading of theirs. So an instruction that can
  * (FRESH in instr.def) and is the first of a micro-batch to touch its gradients is marked. Micro-batches
- * have their backward passes in order under every schedule, so the first of a step is number 0.
+ * have their passes in order under every schedule, so the first of a step is number 0.
  *
  * What something else touches first is cleared (pass_clear.c). */
 #include "program/passes/pass.h"

@@ -2,7 +2,9 @@
  *
  * What outlives its segment before the end of the step is an activation and has a place per
  * micro-batch in flight; the rest is temporary and shares one region, by best fit in the order of
- * time. The predictor and the executor read the numbers that are worked out here. */
+ * time. No activation outlives the last micro-batch, so what is temporary at the end of a step begins
+ * where they do: shares of gradients under ZeRO, or their rounding, take no memory of their own. The
+ * predictor and the executor read the numbers that are worked out here. */
 #include "program/passes/heap.h"
 #include "program/passes/pass.h"
 #include "program/scalars.h"
@@ -25,7 +27,7 @@ static void classify_one(const struct emit *e, struct buffer *b, struct life lif
 static void classify(struct emit *e) {
     for (int64_t i = 0; i < e->buffers.n; i++) {
         struct buffer *b = &e->buffers.p[i];
-        if (b->mem == MEM_temporaries && e->lives.p[i].first >= 0)
+        if (b->mem == MEM_temporaries && !b->part_of && e->lives.p[i].first >= 0)
             classify_one(e, b, e->lives.p[i]);
     }
 }
@@ -69,24 +71,40 @@ static void lay_out_host(struct emit *e) {
     out->host_bytes = out->own_host;
 }
 
+/* Where the whole of it is. */
+static void place_parts(struct emit *e) {
+    for (int64_t i = 0; i < e->buffers.n; i++) {
+        struct buffer *b = &e->buffers.p[i];
+        if (!b->part_of)
+            continue;
+        const struct buffer *whole = &e->buffers.p[b->part_of - 1];
+        b->mem = whole->mem;
+        b->part = whole->part;
+        b->offset = whole->offset + b->first * dtype_size(b->dtype);
+    }
+}
+
 /* Places the temporaries that begin or end at instruction i. Empty buffers never occur: every
  * shard has at least one element. */
 static void place_at(struct emit *e, struct heap *h, int at) {
     const struct instr *ins = &e->instrs.p[at];
     struct buffer *bufs = e->buffers.p;
     for (int k = 0; k < INSTR_MAX_OUT; k++) {
-        int b = ins->out.v[k];
+        int b = buffer_whole(bufs, ins->out.v[k]);
         if (b >= 0 && bufs[b].mem == MEM_temporaries && e->lives.p[b].first == at)
             bufs[b].offset = heap_take(h, buffer_bytes(&bufs[b]));
     }
     int b[INSTR_MAX_BUFFERS], n = instr_buffers(ins, b);
-    for (int k = 0; k < n; k++)
-        if (bufs[b[k]].mem == MEM_temporaries && e->lives.p[b[k]].last == at)
-            heap_give(h, bufs[b[k]].offset, buffer_bytes(&bufs[b[k]]));
+    for (int k = 0; k < n; k++) {
+        int whole = buffer_whole(bufs, b[k]);
+        if (bufs[whole].mem == MEM_temporaries && e->lives.p[whole].last == at)
+            heap_give(h, bufs[whole].offset, buffer_bytes(&bufs[whole]));
+    }
 }
 
 /* Segments of a micro-batch share the bytes of temporaries, since a rank is in one of them at a
- * time; those of the step's end are one, for the norm stands between them. */
+ * time; those of the step's end are one, for the norm stands between them. The former begin at `at`,
+ * behind the activations, the latter with these. */
 static void lay_out_temporaries(struct emit *e, int64_t at) {
     struct stage_program *out = e->out;
     for (int s = 0; s < SEG_COUNT; s++) {
@@ -99,12 +117,11 @@ static void lay_out_temporaries(struct emit *e, int64_t at) {
         heap_release(&h);
         s = end - 1;
     }
+    const int64_t kept = out->own[MEM_activations], beyond = out->temporaries[1] - kept;
     for (int64_t i = 0; i < e->buffers.n; i++)
         if (e->buffers.p[i].mem == MEM_temporaries)
-            e->buffers.p[i].offset += at;
-    out->own[MEM_temporaries] = out->temporaries[0] > out->temporaries[1]
-                                    ? out->temporaries[0]
-                                    : out->temporaries[1];
+            e->buffers.p[i].offset += e->buffers.p[i].part ? at - kept : at;
+    out->own[MEM_temporaries] = out->temporaries[0] > beyond ? out->temporaries[0] : beyond;
 }
 
 /* Order of the arena: parameters, gradients, optimizer, slots of activations, temporaries, scalars, as
@@ -117,6 +134,7 @@ void pass_memory(struct emit *e) {
     at += own[MEM_activations] = lay_out_slots(e, at);
     lay_out_temporaries(e, at);
     lay_out_host(e);
+    place_parts(e);
     out->scalars = at + own[MEM_temporaries];
     out->per_target = out->scalars + memory_aligned(sizeof(struct scalars));
     out->suspects = out->per_target + memory_aligned((int64_t)sizeof(double) * e->n_losses);

@@ -32,7 +32,8 @@ static bool touches(const struct emit *e, const struct instr *ins, struct bytes 
 }
 
 /* The instruction of a micro-batch after which a reduction may start, or -1 when it is none of
- * gradients that nothing else touched since. */
+ * gradients that nothing else touched since. What forward passes alone touch (pass_logits.c) is
+ * complete before the last backward pass begins. */
 static int ready_after(const struct emit *e, int at) {
     const struct instr *ins = &e->instrs.p[at];
     if (ins->code != I_all_reduce ||
@@ -43,9 +44,10 @@ static int ready_after(const struct emit *e, int at) {
         if (touches(e, &e->instrs.p[i], what))
             return -1;
     int last = e->seg_first[SEG_REDUCE] - 1;
-    while (last >= e->seg_first[SEG_BACKWARD] && !touches(e, &e->instrs.p[last], what))
+    while (last >= 0 && !touches(e, &e->instrs.p[last], what))
         last--;
-    return last >= e->seg_first[SEG_BACKWARD] ? last : -1;
+    const int backward = e->seg_first[SEG_BACKWARD];
+    return last < 0 || last >= backward ? last : backward - 1;
 }
 
 /* The reduction itself waits at the step's end; returns what starts it. */
@@ -70,8 +72,15 @@ static bool starts_in(const struct starts *s, int first, int end) {
     return false;
 }
 
+static void write_starts(struct emit *e, const struct starts *s, int after) {
+    for (int64_t k = 0; k < s->list.n; k++)
+        if (s->list.p[k].after == after)
+            arr_push(&e->instrs, s->list.p[k].ins);
+}
+
 /* Writes segment `seg` and, where reductions start in it, its copy with each start behind the
- * instruction that completes its gradients: the segment that follows it in the list. */
+ * instruction that completes its gradients, or in front of all if that is a forward pass: the segment
+ * that follows it in the list. */
 static void write_last(struct emit *e, const struct instr *old, enum segment seg,
                        const struct starts *s) {
     int first = e->seg_first[seg], end = e->seg_first[seg + 1];
@@ -79,12 +88,12 @@ static void write_last(struct emit *e, const struct instr *old, enum segment seg
     for (int i = first; i < end; i++)
         arr_push(&e->instrs, old[i]);
     e->seg_first[seg + 1] = (int)e->instrs.n;
-    bool last = starts_in(s, first, end);
-    for (int i = first; i < end && last; i++) {
-        arr_push(&e->instrs, old[i]);
-        for (int64_t k = 0; k < s->list.n; k++)
-            if (s->list.p[k].after == i)
-                arr_push(&e->instrs, s->list.p[k].ins);
+    const int from = seg == SEG_BACKWARD ? first - 1 : first;
+    bool last = starts_in(s, from, end);
+    for (int i = from; i < end && last; i++) {
+        if (i >= first)
+            arr_push(&e->instrs, old[i]);
+        write_starts(e, s, i);
     }
 }
 

@@ -7,6 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void touch(struct emit *e, int buffer, int i) {
+    struct life *l = &e->lives.p[buffer];
+    l->first = l->first < 0 ? i : l->first;
+    l->last = i;
+}
+
+/* A buffer is also touched where a part of it is. */
 static void find_lives(struct emit *e) {
     const int64_t n_buffers = e->buffers.n;
     if (e->lives.cap < n_buffers)
@@ -16,9 +23,8 @@ static void find_lives(struct emit *e) {
     for (int64_t i = 0; i < e->instrs.n; i++) {
         int b[INSTR_MAX_BUFFERS], n = instr_buffers(&e->instrs.p[i], b);
         for (int k = 0; k < n; k++) {
-            struct life *l = &e->lives.p[b[k]];
-            l->first = l->first < 0 ? (int)i : l->first;
-            l->last = (int)i;
+            touch(e, b[k], (int)i);
+            touch(e, buffer_whole(e->buffers.p, b[k]), (int)i);
         }
     }
 }
@@ -42,9 +48,10 @@ static bool share_in_place(struct emit *e, int *parent) {
             if (!(info->in[k].flags & OPERAND_OVER) || ins->in.v[k] < 0)
                 continue;
             int out = root(parent, ins->out.v[0]), in = root(parent, ins->in.v[k]);
-            if (in == out || bufs[in].mem != MEM_temporaries ||
-                bufs[out].mem != MEM_temporaries || lives[in].last != i ||
-                lives[out].first != i || bufs[in].elems != bufs[out].elems ||
+            if (in == out || bufs[in].part_of || bufs[out].part_of ||
+                bufs[in].mem != MEM_temporaries || bufs[out].mem != MEM_temporaries ||
+                lives[in].last != i || lives[out].first != i ||
+                bufs[in].elems != bufs[out].elems ||
                 dtype_size(bufs[in].dtype) != dtype_size(bufs[out].dtype))
                 continue;
             parent[out] = in;
@@ -66,6 +73,9 @@ static void rename_buffers(struct emit *e, int *parent) {
             if (ins->out.v[k] >= 0)
                 ins->out.v[k] = root(parent, ins->out.v[k]);
     }
+    for (int64_t b = 0; b < e->buffers.n; b++)
+        if (e->buffers.p[b].part_of)
+            e->buffers.p[b].part_of = 1 + root(parent, e->buffers.p[b].part_of - 1);
 }
 
 void pass_reuse(struct emit *e) {

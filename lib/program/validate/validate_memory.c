@@ -79,14 +79,12 @@ static void put(struct replay *r, struct extent w) {
     r->list.n = i + 1 + tail;
 }
 
-/* Is the extent there as its owner wrote it? */
+/* Is the extent there as its owner wrote it, in one piece or in several? */
 static bool is_whole(const struct replay *r, struct extent x) {
-    int64_t i = first_touching(r, x.from);
-    if (x.owner != GRADIENTS && x.owner != KEPT)
-        return i < r->list.n && r->list.p[i].from == x.from && r->list.p[i].to == x.to &&
-               r->list.p[i].owner == x.owner && r->list.p[i].mb == x.mb;
-    int64_t at = x.from;
-    for (; i < r->list.n && at < x.to && r->list.p[i].owner == x.owner; i++) {
+    int64_t i = first_touching(r, x.from), at = x.from;
+    for (; i < r->list.n && at < x.to && r->list.p[i].owner == x.owner &&
+           r->list.p[i].mb == x.mb;
+         i++) {
         if (r->list.p[i].from > at)
             return false;
         at = r->list.p[i].to;
@@ -101,7 +99,7 @@ static struct extent extent_of(const struct replay *r, int buffer, int64_t mb) {
         return (struct extent){at, end, GRADIENTS, 0};
     if (b->mem == MEM_parameters || b->mem == MEM_optimizer)
         return (struct extent){at, end, KEPT, 0};
-    return (struct extent){at, end, r->buffers + buffer, mb};
+    return (struct extent){at, end, r->buffers + buffer_whole(r->sp->buffers, buffer), mb};
 }
 
 /* ---- what outlives a step ---------------------------------------------------------------- */

@@ -312,7 +312,7 @@ static void put_options(struct pricing *w) {
             more[(int)cells + o * classes + d] = all.fixed;
             more[2 * (int)cells + o * classes + d] = all.slot;
         }
-        more[3 * (int)cells + n + o] = fmax(sum->temp, sum->update_temp);
+        more[3 * (int)cells + n + o] = sum->temp;
     }
     c->n_options = n;
     c->more_time = more;

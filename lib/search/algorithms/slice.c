@@ -290,9 +290,11 @@ static void find_columns(struct slicer *z) {
 /* Returns how many stages may follow a stage of these units in this column, by the
  * micro-batches in flight that fit; -1 if none fits. */
 static int16_t successors(const struct slicer *z, const struct column *c, int first,
-                          int last, double temp, const struct brief *long_lived) {
+                          int last, double temp, double update,
+                          const struct brief *long_lived) {
     const struct sums *a = &c->at[first], *b = &c->at[last + 1];
-    double left = c->memory - (b->fixed - a->fixed) - long_lived->fixed - temp;
+    double room = c->memory - (b->fixed - a->fixed) - long_lived->fixed;
+    double left = update <= room ? room - temp : -1;
     double slot = b->slot - a->slot + long_lived->slot[POOL_FORWARD_BACKWARD];
     if (!z->s->space.p.memory_bytes || left >= slot * z->micro_batches)
         return (int16_t)z->n_units;
@@ -327,10 +329,10 @@ static void fill_config(const struct slicer *z, const struct stages_problem *p, 
             double across = at[last + 1].across - at[first].across;
             time[i] = long_lived.time_us + at[last + 1].time_us - at[first].time_us +
                       at[first].in_us[node_in] + at[last + 1].out_us[node_out];
-            succ[i] = space_may_be_stage(&z->s->space, z->bound[first], z->bound[last + 1])
-                          ? successors(z, column, first, last, fmax(temp, across + update),
-                                       &long_lived)
-                          : -1;
+            succ[i] =
+                space_may_be_stage(&z->s->space, z->bound[first], z->bound[last + 1])
+                    ? successors(z, column, first, last, temp, across + update, &long_lived)
+                    : -1;
         }
     }
 }

@@ -322,13 +322,13 @@ static void find_kept(const struct spot *at, const struct layout *l,
     }
 }
 
-/* The bytes that the op keeps for its backward pass. With pins or offloading nothing
+/* The bytes that the op keeps for its backward pass. With pins, offloading or pieces nothing
  * is certain. */
 static void add_kept(const struct spot *at, const struct split *kept,
                      const struct local *local, struct op_bound_strategy *to) {
     const struct graph *g = &at->f->ev->graph;
     const struct model_op *o = &g->b->x.model->ops[at->op];
-    if (at->f->pinned || at->f->ev->space->p.offload)
+    if (at->f->pinned || !space_keeps_all(at->f->ev->space))
         return;
     to->kept[OP_BOUND_OWN] = fmax(local->own, 0);
     for (int k = 0; k < o->n_in; k++) {

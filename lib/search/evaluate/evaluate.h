@@ -58,16 +58,19 @@ static inline double held_bytes(const double slot[POOL_COUNT], const struct in_f
 /* Bytes on a device by when they are held, without what waits to be sent; sums over
  * stages of one group are possible. */
 struct stage_bytes {
-    double kept, temp, update;
+    double fixed, held, temp, update;
 };
 static inline void stage_bytes_add(struct stage_bytes *to, const struct stage_sum *sum,
                                    const struct in_flight *f) {
-    to->kept += sum->fixed + held_bytes(sum->slot, f);
+    to->fixed += sum->fixed;
+    to->held += held_bytes(sum->slot, f);
     to->update += sum->update_temp;
     to->temp = to->temp > sum->temp ? to->temp : sum->temp;
 }
+/* At a step's end, no micro-batch is in flight. */
 static inline double stage_bytes_sum(const struct stage_bytes *b) {
-    return b->kept + (b->temp > b->update ? b->temp : b->update);
+    const double most = b->held + b->temp;
+    return b->fixed + (most > b->update ? most : b->update);
 }
 
 struct filling; /* see prefix_fill.c */

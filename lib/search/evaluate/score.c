@@ -293,6 +293,7 @@ void eval_begin(struct evaluate *ev, const struct space *sp, struct budget *b) {
     *ev = (struct evaluate){.space = sp, .budget = b};
     cost_init(&ev->cost, p->provider, &sp->p.cluster);
     graph_init(&ev->graph, &sp->blocks, &ev->cost, p->devices, p->optimizer, p->dtype);
+    ev->graph.plan.logits = p->logits;
 }
 
 void eval_end(struct evaluate *ev) {

@@ -127,8 +127,7 @@ static void finish(struct offloading *o) {
     search_end(&s);
 }
 
-/* Does the plan pay for a lack of memory? */
-static bool pays(const struct plan *plan) {
+bool search_pays(const struct plan *plan) {
     bool any = false;
     for (int k = 0; k < plan->n_stages; k++) {
         const struct stage *st = &plan->stages[k];
@@ -150,7 +149,7 @@ static void search_instead(struct offloading *o) {
     q.may_idle = false;
     q.no_bound = true;
     q.gap = 0;
-    if (interrupted() || q.deadline_s > 0 || !pays(out->plans[0].plan) ||
+    if (interrupted() || q.deadline_s > 0 || !search_pays(out->plans[0].plan) ||
         search_first_estimate_us(&q, 1) >= out->plans[0].time_us)
         return;
     search_set(o, OFFLOAD_optimizer, NULL);

@@ -48,13 +48,14 @@ static void note_result(struct order_search *r, const struct search_result *resu
 }
 
 /* plan: one that is asked about, or NULL. It may have overlap, and offload less than
- * all. */
+ * all, and logits in fewer pieces. */
 static double order_bound_us(const struct search_problem *q, const struct plan *plan) {
     struct search s;
     search_begin(&s, q);
     if (plan) {
         s.space.hides = plan->overlap && q->provider->overlap > 0;
         s.space.blocks.offload = 0;
+        s.eval.graph.plan.logits = 1;
     }
     double us = space_check_pins(&s.space, NULL) == 0 ? bound_us(&s.eval, NULL) : INFINITY;
     search_end(&s);

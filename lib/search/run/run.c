@@ -1,6 +1,7 @@
 /* A search, from the outside in:
  *
- *   search_run         the search below, then plans on hosts if memory is short (offload.c)
+ *   search_run         the search below, then with logits in pieces (logits.c), and then with
+ *                      plans on hosts (offload.c), if memory is short
  *   search_resident    on all devices, then on fewer if some would only slow it down (idle.c)
  *   search_run_orders  in the model's own order of ops, then in orders that cut better (order_run.c)
  *   search_run_on      the algorithm, its finalists, other schedules, simpler plans, the certificate
@@ -29,9 +30,11 @@ int search_run(const struct search_problem *p, search_algorithm *algorithm,
     struct search_problem timed = *p, resident;
     timed.deadline_s = p->time_budget_s > 0 ? now_s() + p->time_budget_s : 0;
     resident = timed;
-    if (search_from_hosts(&timed)) /* the search with hosts starts from it */
+    /* the search with hosts, or in pieces, starts from it */
+    if (search_from_hosts(&timed) || search_from_pieces(&timed))
         resident.from = NULL;
     int rc = search_resident(&resident, algorithm, out, err);
+    rc = search_logits(&timed, algorithm, rc, out, err);
     rc = search_hosts(&timed, algorithm, rc, out, err);
     if (rc == 0)
         put_simplest_first(p, out);

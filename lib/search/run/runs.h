@@ -1,5 +1,5 @@
 /* runs.h - what searches that are made of several searches share: on fewer devices
- * (idle.c), in other orders (order_run.c), with hosts (offload.c).
+ * (idle.c), in other orders (order_run.c), with logits in pieces (logits.c), with hosts (offload.c).
  *
  *     if (search_first_estimate_us(&q, 1) < out->plans[0].time_us &&
  *         search_run_on(&q, algorithm, &more, &facts, NULL) == 0)
@@ -54,6 +54,17 @@ int search_simplest(const struct search_plan *plans, int n, double slack);
  * that the problem has. */
 int search_resident(const struct search_problem *p, search_algorithm *algorithm,
                     struct search_result *out, struct err *err);
+
+/* Does the plan pay for a lack of memory? */
+bool search_pays(const struct plan *plan);
+
+/* Does the plan to start from make logits in pieces, if plans may do so? */
+bool search_from_pieces(const struct search_problem *p);
+/* Continues after a search that returned `rc` for plans with whole logits, with plans
+ * that make them in pieces: if no plan fits, if the plan to start from does it, or if it
+ * is faster. */
+int search_logits(const struct search_problem *p, search_algorithm *algorithm, int rc,
+                  struct search_result *out, struct err *err);
 
 /* What the plan to start from keeps on hosts, if plans may do so; otherwise 0. */
 int search_from_hosts(const struct search_problem *p);

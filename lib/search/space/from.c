@@ -92,6 +92,8 @@ static void take_numbers(struct reading *r) {
         lose(r, "dtype");
     if (r->plan->overlap && !space_may_overlap(r->sp))
         lose(r, "overlap");
+    if (r->plan->logits > 1 && p->logits <= 1)
+        lose(r, "logits in pieces");
     if (r->plan->aggregate != AGGREGATE_mean)
         lose(r, "aggregate");
     if (r->plan->average != AVERAGE_none)
@@ -241,6 +243,7 @@ bool space_admits(const struct space *sp, const struct plan *plan) {
         micro |= p->micro[i] == plan->micro_batch;
     if (!same || !micro || !space_has_schedule(sp, plan->schedule) ||
         (plan->overlap && !space_may_overlap(sp)) ||
+        (plan->logits > 1 && p->logits <= 1) ||
         (p->pins && pins_check(p->pins, plan, NULL) < 0))
         return false;
     for (int k = 0; k < plan->n_stages; k++)

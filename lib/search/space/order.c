@@ -163,6 +163,7 @@ struct plan *order_translate(const struct order *o, const struct plan *plan) {
     p->average = plan->average;
     p->average_every = plan->average_every;
     p->overlap = plan->overlap;
+    p->logits = plan->logits;
     p->n_groups = plan->n_groups;
     p->devices = plan->devices;
     if (good)

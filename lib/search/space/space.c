@@ -65,6 +65,10 @@ bool space_has_experts(const struct space *sp) {
 
 /* ---- choices of a stage ------------------------------------------------------------------ */
 
+bool space_keeps_all(const struct space *sp) {
+    return !sp->p.offload && sp->p.logits <= 1;
+}
+
 bool space_may_regather(const struct space *sp) {
     return (sp->tight || sp->p.regather) && space_pinned(sp, PIN_regather) == PIN_FREE;
 }
@@ -126,6 +130,7 @@ struct plan *space_plan_of(const struct space *sp, const struct candidate *c) {
     plan->n_groups = c->n_groups;
     plan->optimizer = sp->p.optimizer;
     plan->dtype = sp->p.dtype;
+    plan->logits = sp->p.logits > 1 ? sp->p.logits : 1;
     number_groups(c, plan);
     for (int k = 0; k < c->n_stages; k++) {
         const struct search_stage *from = &c->stages[k];

@@ -170,6 +170,9 @@ const struct mesh *space_mesh_from(const struct space *sp, const struct space *o
 
 /* ---- choices of a stage ------------------------------------------------------------------ */
 
+/* Is it certain that a device keeps what its ops keep? Not where hosts may have room for
+ * it, or logits are made in pieces. */
+bool space_keeps_all(const struct space *sp);
 /* The number of levels of ZeRO to choose from: gradients and parameters are only
  * sharded if memory is short. */
 int space_zero_levels(const struct space *sp);

@@ -1,0 +1,145 @@
+/* Plans that make logits in pieces of their rows (pass_logits.c).
+ *
+ * Pieces cost a little time, for each of them adds to the gradient of the head's weight,
+ * and save memory in one stage alone. So they are tried only if no plan fits without
+ * them, if the plan to start from has them, or if the best plan pays for a lack of
+ * memory and a first look is faster. A search follows in which all plans have many
+ * pieces; in the end each of the best plans gets as few as are fastest. Bounds proven in
+ * such a space do not depend on memory (op_bounds.c). */
+#include "search/run/runs.h"
+
+#include "search/algorithms/algorithms.h"
+#include "search/bound/bound.h"
+
+#include "common/progress.h"
+
+/* Few pieces cost next to nothing and save most; if no plan fits with these, many are
+ * tried. */
+enum { PIECES = 4, MANY = 16 };
+
+/* First looks are compared at this share: in the end there may be fewer pieces. */
+static const double NEAR = 1.01;
+
+/* Elements of all logits of a step, which more micro-batches than one may hold at once;
+ * 0 where no loss can be cut. */
+static double elements(const struct search_problem *p) {
+    double n = 0;
+    for (int i = 0; i < p->model->n_ops; i++) {
+        const struct model_op *op = &p->model->ops[i];
+        if (op->kind != OP_cross_entropy)
+            continue;
+        const struct shape *s = &p->model->tensors[op->in[0]].shape;
+        struct extents x = model_extents(p->model, s, p->batch);
+        n += (double)extents_count(&x);
+    }
+    return n;
+}
+
+static bool may_cut(const struct search_problem *p) {
+    return p->may_logits && p->memory_bytes && elements(p) > 0;
+}
+
+bool search_from_pieces(const struct search_problem *p) {
+    return may_cut(p) && p->from && p->from->logits > 1;
+}
+
+/* Of a device that kept all of them, and their gradients. */
+static bool may_help(const struct search_problem *p, int64_t overflow) {
+    return may_cut(p) && (double)overflow < 2 * (double)dtype_size(p->dtype) * elements(p);
+}
+
+static struct search_problem in_pieces(const struct search_problem *p, int64_t pieces) {
+    struct search_problem q = *p;
+    q.logits = pieces;
+    q.may_idle = false;
+    q.as_listed = true;
+    q.no_bound = true;
+    q.gap = 0;
+    return q;
+}
+
+/* Its plans join the others. */
+static bool search_pieces(const struct search_problem *p, search_algorithm *algorithm,
+                          int64_t pieces, const struct plan *from,
+                          struct search_result *out) {
+    struct search_problem q = in_pieces(p, pieces);
+    struct search_result r;
+    q.from = from;
+    if (!search_in_time(&q))
+        return false;
+    bool found = search_resident(&q, algorithm == search_auto ? search_hops : algorithm, &r,
+                                 NULL) == 0 &&
+                 r.n > 0;
+    r.complete |= !found && search_in_time(&q); /* no plan exists */
+    search_result_merge(out, &r, p);
+    return found;
+}
+
+/* Gives a plan the number of pieces with which it fits and is fastest. */
+static void take_fewest(struct evaluate *ev, struct search_plan *p) {
+    int64_t best = p->plan->logits;
+    for (int64_t k = 1; k < p->plan->logits; k *= 2) {
+        struct search_plan other = {.plan = p->plan};
+        const int64_t had = p->plan->logits;
+        p->plan->logits = k;
+        if (eval_plan(ev, &other) && other.time_us < p->time_us * (1 - 1e-9)) {
+            p->time_us = other.time_us;
+            p->max_bytes = other.max_bytes;
+            best = k;
+        }
+        p->plan->logits = had;
+    }
+    p->plan->logits = best;
+    p->words += best > 1; /* a person says it of the plan */
+}
+
+static bool any_pieces(const struct search_result *out) {
+    for (int i = 0; i < out->n; i++)
+        if (out->plans[i].plan->logits > 1)
+            return true;
+    return false;
+}
+
+/* The certificate is a bound that does not depend on memory. */
+static void finish(const struct search_problem *p, struct search_result *out) {
+    struct search s;
+    struct search_problem q = *p;
+    q.logits = PIECES;
+    search_begin(&s, &q);
+    s.eval.graph.plan.logits = 1; /* the proof also holds for plans without pieces */
+    for (int i = 0; i < out->n; i++)
+        take_fewest(&s.eval, &out->plans[i]);
+    if (any_pieces(out)) {
+        out->lower_bound_us = q.no_bound || interrupted() ? 0 : bound_us(&s.eval, NULL);
+        out->relaxation = out->lower_bound_us > 0 ? bound_relaxation(&s.space) : "";
+    }
+    search_end(&s);
+}
+
+/* There is a plan, but it pays for a lack of memory. */
+static bool is_worth_it(const struct search_problem *p, const struct search_result *out) {
+    struct search_problem whole = *p, q = in_pieces(p, PIECES);
+    if (!may_cut(p) || interrupted() || q.deadline_s > 0 ||
+        !search_pays(out->plans[0].plan))
+        return false;
+    whole.from = q.from = NULL;
+    return search_first_estimate_us(&q, 1) < NEAR * search_first_estimate_us(&whole, 1);
+}
+
+int search_logits(const struct search_problem *p, search_algorithm *algorithm, int rc,
+                  struct search_result *out, struct err *err) {
+    const struct plan *from = search_from_pieces(p) ? p->from : NULL;
+    const bool lacks = rc < 0 && out->overflow > 0 && may_help(p, out->overflow);
+    if (!from && !lacks && (rc < 0 || !is_worth_it(p, out)))
+        return rc;
+    const int64_t pieces = from && from->logits > PIECES ? from->logits : PIECES;
+    bool found = search_pieces(p, algorithm, pieces, from, out);
+    if (!found && !out->n && pieces < MANY)
+        found = search_pieces(p, algorithm, MANY, NULL, out);
+    if (!found && !out->n)
+        return rc;
+    if (err)
+        *err = (struct err){0};
+    finish(p, out);
+    return 0;
+}
