@@ -242,8 +242,7 @@ bool space_admits(const struct space *sp, const struct plan *plan) {
     for (int i = 0; i < p->n_micro; i++)
         micro |= p->micro[i] == plan->micro_batch;
     if (!same || !micro || !space_has_schedule(sp, plan->schedule) ||
-        (plan->overlap && !space_may_overlap(sp)) ||
-        (plan->logits > 1 && p->logits <= 1) ||
+        (plan->overlap && !space_may_overlap(sp)) || (plan->logits > 1 && p->logits <= 1) ||
         (p->pins && pins_check(p->pins, plan, NULL) < 0))
         return false;
     for (int k = 0; k < plan->n_stages; k++)
