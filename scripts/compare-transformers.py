@@ -97,6 +97,16 @@ def rope(**scaling):
                   rope_parameters={"rope_theta": 10000.0, **scaling})
 
 
+def longrope(seq):
+    """Phi-3 of 128k positions in small, on sequences of seq, of which 16 are short."""
+    listed = lambda least, most: [round(x, 4) for x in np.linspace(least, most, 6).tolist()]
+    made = family(transformers.Phi3ForCausalLM, transformers.Phi3Config,
+                  original_max_position_embeddings=16, rope_parameters={
+                      "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+                      "short_factor": listed(1, 1.7), "long_factor": listed(1.08, 9.6)})
+    return dict(make=made, sizes=dict(GROUPED, seq=seq))
+
+
 def mixtral(sizes):
     config = transformers.MixtralConfig(
         vocab_size=sizes["vocab"], max_position_embeddings=sizes["seq"], hidden_size=sizes["hidden"],
@@ -233,6 +243,8 @@ CASES = {
                  sizes=GROUPED),
     "phi3-window": dict(make=family(transformers.Phi3ForCausalLM, transformers.Phi3Config,
                                     sliding_window=10), sizes=GROUPED),
+    "phi3-long": longrope(32),
+    "phi3-short": longrope(16),
     "gpt-neox": dict(make=family(transformers.GPTNeoXForCausalLM, transformers.GPTNeoXConfig),
                      sizes=dict(layers=2, hidden=96, heads=6, ffn=160, seq=32, vocab=300)),
     "gemma": dict(make=family(transformers.GemmaForCausalLM, transformers.GemmaConfig,

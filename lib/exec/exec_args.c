@@ -187,7 +187,8 @@ ARGS(rotary) {
         .low = attr_of(t, ATTR_low),
         .high = attr_of(t, ATTR_high),
         .by_pair = attr_of(t, ATTR_by_pair) != 0,
-        .gain = (float)attr_of(t, ATTR_gain)};
+        .gain = (float)attr_of(t, ATTR_gain),
+        .slower = t->m->ops[t->ins->op].slower};
 }
 
 ARGS(copy) {

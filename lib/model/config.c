@@ -247,7 +247,8 @@ static int put(json_t *doc, json_t *done, const char *name, const char *key, jso
     if (before && !same(before, v))
         rc = differs(key, before, v, "another key", err);
     else if (where == sizes ? !json_is_integer(v) && !json_is_string(v)
-                            : !json_is_number(v))
+             : json_is_array(json_object_get(where, name)) ? !json_is_array(v)
+                                                           : !json_is_number(v))
         rc = err_input(err, "%.64s: expected a %snumber, got %s", key,
                        where == sizes ? "whole " : "", json_type_name(v));
     if (rc == 0) {

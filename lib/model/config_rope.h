@@ -6,6 +6,8 @@
  *
  *     "rope_scaling": {"rope_type": "linear", "factor": 2}
  *     "rope_scaling.factor": 2, "rope_scaling.original": 0, "rope_scaling.low": 1, ...
+ *
+ * Where the table has "rope_scaling.short" and "rope_scaling.long", these are lists: LongRoPE's, or empty.
  */
 #ifndef WEFT_CONFIG_ROPE_H
 #define WEFT_CONFIG_ROPE_H

@@ -92,14 +92,17 @@ bool role_splits(enum role role);
     X(softcap, ATTR_REAL, 0, 1e30)      /* attention: what no score reaches; 0: none */    \
     X(start, ATTR_INT, 0, 0x1p40)       /* rows: of the table, the first position's */     \
     X(step, ATTR_INT, 0, 2)             /* rows: to the next position's; 0: one for all */ \
-    X(at, ATTR_INT, 0, 0x1p40)          /* select: the position */
+    X(at, ATTR_INT, 0, 0x1p40)          /* select: the position */                         \
+    X(short, ATTR_LIST, 0, 257)         /* rotary: of a pair, so much slower, up to .. */  \
+    X(long, ATTR_LIST, 0, 257)          /* .. `original` positions, and in longer ones */
 enum attr {
 #define X(id, type, least, below) ATTR_##id,
     KIND_ATTRS(X)
 #undef X
         ATTR_COUNT
 };
-enum attr_type { ATTR_BOOL, ATTR_INT, ATTR_REAL };
+/* Of a list the number is how long it is. */
+enum attr_type { ATTR_BOOL, ATTR_INT, ATTR_REAL, ATTR_LIST };
 struct attr_info {
     const char *name;
     enum attr_type type;
@@ -148,7 +151,9 @@ enum kind_flag {
       "y[b s h d]", "s whole d whole n whole",                                             \
       "causal=0 scale=0 fan=0 distance=128 window=0 softcap=0", KIND_BULKY)                \
     X(rotary, "rotary", "x[b s h d%2]", "", "y[b s h d]", "d whole",                       \
-      "base=10000 share=1 factor=1 original=0 low=1 high=4 by_pair=0 gain=1", KIND_CHEAP)  \
+      "base=10000 share=1 factor=1 original=0 low=1 high=4 by_pair=0 gain=1 "              \
+      "short=0 long=0",                                                                    \
+      KIND_CHEAP)                                                                          \
     X(swiglu, "swiglu", "x[B..] z[B..]", "", "y[B..]", "", "", KIND_CHEAP)                 \
     X(geglu, "geglu", "x[B..] z[B..]", "", "y[B..]", "", "", KIND_CHEAP)                   \
     X(gelu, "gelu", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \

@@ -40,6 +40,11 @@ static void add_ops(const struct model *m, json_t *facts) {
                      op->name);
             add_real(facts, name, op->attr[a]);
         }
+        for (int k = 0; op->slower && k < (int)op->attr[ATTR_short]; k++) {
+            snprintf(name, sizeof name, "how much slower pair %d of %.100s turns", k,
+                     op->name);
+            add_real(facts, name, op->slower[k]);
+        }
     }
 }
 

@@ -134,6 +134,12 @@ static int read_attr(struct reader *r, const json_t *v, const struct attr_info *
     const json_t *given = json_object_get(v, info->name);
     bool flag = false;
     int64_t whole = 0;
+    if (info->type == ATTR_LIST) {
+        const double *list;
+        const int n = read_list(r, given, info->name, &list, err);
+        *out = n;
+        return n < 0 ? -1 : 0;
+    }
     int rc = info->type == ATTR_BOOL  ? json_opt_bool(v, info->name, &flag, err)
              : info->type == ATTR_INT ? read_int(r, given, info->name, &whole, err)
                                       : read_real(r, given, info->name, out, err);
@@ -402,6 +408,32 @@ static int check_positions(const struct reader *r, const struct model_op *op,
                      table->name, (long long)table->size, last);
 }
 
+/* Of the two lists of a rotary op, that which holds for its sequence; both have a number for each pair. */
+static int read_pairs(struct reader *r, const json_t *v, struct model_op *op,
+                      const struct slot_shapes *shapes, struct err *err) {
+    if (op->kind != OP_rotary || (op->attr[ATTR_short] == 0 && op->attr[ATTR_long] == 0))
+        return 0;
+    const double dim = (double)dim_behind(r, shapes->in[0], 1)->size;
+    const int pairs = (int)(op->attr[ATTR_share] * dim) / 2;
+    const bool longer =
+        (double)dim_behind(r, shapes->in[0], 3)->size > op->attr[ATTR_original];
+    static const enum attr lists[] = {ATTR_short, ATTR_long};
+    for (int k = 0; k < 2; k++) {
+        const char *name = attr_info(lists[k])->name;
+        if ((int)op->attr[lists[k]] != pairs)
+            return err_input(err, "%s: expected a number for each of %d pairs, got %.0f",
+                             name, pairs, op->attr[lists[k]]);
+        if (k != longer)
+            continue;
+        read_list(r, json_object_get(v, name), name, &op->slower, err);
+        for (int i = 0; i < pairs; i++)
+            if (op->slower[i] <= 0)
+                return err_input(err, "%s[%d]: expected more than 0, got %g", name, i,
+                                 op->slower[i]);
+    }
+    return 0;
+}
+
 /* The form of a kind that takes operands of these names. */
 static enum kind_id form_of(const struct reader *r, enum kind_id kind, const json_t *in) {
     int ranks[KIND_MAX_SLOTS];
@@ -423,14 +455,14 @@ int read_op(struct reader *r, const json_t *v, struct err *err) {
         return -1;
     json_t *in = operand_names(r, v);
     op.kind = form_of(r, op.kind, in);
-    bool good = check_op_keys(v, kind_of(op.kind), err) == 0 &&
-                read_attrs(r, v, &op, err) == 0 &&
-                read_operands(r, v, in, &op, &shapes, err) == 0 &&
-                read_results(r, v, &op, results, &shapes, err) == 0 &&
-                read_params(r, v, &op, err) == 0 && check_numbers(&op, err) == 0 &&
-                check_documents(r, &op, err) == 0 && bind(r, &op, &shapes, err) == 0 &&
-                check_positions(r, &op, &shapes, err) == 0 &&
-                read_routing(r, &op, &shapes, err) == 0;
+    bool good =
+        check_op_keys(v, kind_of(op.kind), err) == 0 && read_attrs(r, v, &op, err) == 0 &&
+        read_operands(r, v, in, &op, &shapes, err) == 0 &&
+        read_results(r, v, &op, results, &shapes, err) == 0 &&
+        read_params(r, v, &op, err) == 0 && check_numbers(&op, err) == 0 &&
+        check_documents(r, &op, err) == 0 && bind(r, &op, &shapes, err) == 0 &&
+        check_positions(r, &op, &shapes, err) == 0 &&
+        read_pairs(r, v, &op, &shapes, err) == 0 && read_routing(r, &op, &shapes, err) == 0;
     json_decref(in);
     if (!good)
         return -1;

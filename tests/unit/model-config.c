@@ -5,6 +5,8 @@
 #include "model/config.h"
 #include "model/weights.h"
 
+#include <math.h>
+
 static int64_t count(const struct model *m) {
     int64_t n = 0;
     for (int p = 0; m && p < m->n_params; p++) {
@@ -154,6 +156,23 @@ static const struct {
      "'rope_scaling': null, 'sliding_window': 2047, 'attention_bias': false, "
      "'embd_pdrop': 0.0, 'resid_pdrop': 0.0, 'original_max_position_embeddings': 4096, "
      "'tie_word_embeddings': false, " LLAMA(32, 3072, 32, 32, 8192, 32064, 4096) "}"},
+/* The factors of 128k positions are published; here each of the two lists has one number for all pairs. */
+#define SIX(x) #x ", " #x ", " #x ", " #x ", " #x ", " #x
+#define PAIRS48(x)                                                                         \
+    "[" SIX(x) ", " SIX(x) ", " SIX(x) ", " SIX(x) ", " SIX(x) ", " SIX(x) ", " SIX(       \
+        x) ", " SIX(x) "]"
+#define LONGROPE(type)                                                                     \
+    "'rope_scaling': {'type': '" #type                                                     \
+    "', 'short_factor': " PAIRS48(1.05) ", 'long_factor': " PAIRS48(                       \
+        8.3) "}, 'original_max_position_embeddings': 4096, "                               \
+             "'sliding_window': 262144, 'rms_norm_eps': 1e-05, 'rope_theta': 10000.0, "    \
+             "'attention_bias': false, "
+    {"microsoft/Phi-3-mini-128k-instruct", 3821079552,
+     "{'model_type': 'phi3', " LONGROPE(su)
+         LLAMA(32, 3072, 32, 32, 8192, 32064, 131072) "}"},
+    {"microsoft/Phi-4-mini-instruct", 3836021760,
+     "{'model_type': 'phi3', 'partial_rotary_factor': 0.75, 'tie_word_embeddings': true, " LONGROPE(
+         longrope) LLAMA(32, 3072, 24, 8, 8192, 200064, 131072) "}"},
     {"microsoft/phi-4", 14659507200,
      "{'model_type': 'phi3', 'rms_norm_eps': 1e-05, 'rope_theta': 250000, "
      "'rope_scaling': null, 'sliding_window': null, 'attention_bias': false, "
@@ -304,6 +323,15 @@ static void test_refused(void) {
     refuses("{'model_type': 'llama', 'rope_scaling': {'rope_type': 'yarn', 'factor': 8.0, "
             "'truncate': false}, " SMALL "}",
             "rope_scaling: ", "a way with a member that is not known");
+    refuses(
+        "{'model_type': 'phi3', 'rope_scaling': {'rope_type': 'longrope', 'short_factor': "
+        "[1.0, 2.0], 'long_factor': [1.0, 'x']}, " SMALL "}",
+        "rope_scaling: ", "a factor that is no number");
+    refuses(
+        "{'model_type': 'phi3', 'rope_scaling': {'rope_type': 'longrope', 'short_factor': "
+        "[1.0, 2.0, 3.0], 'long_factor': [1.0, 2.0, 3.0]}, " SMALL "}",
+        "ops[1] (layer).ops[4] (turn_q): short: expected a number for each of 4 pairs, got 3",
+        "fewer factors than pairs");
     refuses("{'model_type': 'llama', 'sliding_window': 4096, " SMALL "}",
             "sliding_window: 4096", "a window");
     refuses("{'model_type': 'gemma2', 'layer_types': ['full_attention', "
@@ -373,6 +401,41 @@ static void windows_are(const char *config, const char *want, const char *what) 
                      m->ops[i].attr[ATTR_window], m->ops[i - 1].attr[ATTR_base]);
     ok(!strcmp(got, want), "%s:%s %s", what, got, err.msg);
     model_destroy(m);
+}
+
+/* LongRoPE: the length of a sequence chooses the list; the gain is that of the model's. */
+static void test_longrope(void) {
+    static const struct {
+        const char *set;
+        double slower;
+    } cases[] = {{NULL, 8.25}, {"seq=16", 1.5}, {"seq=17", 8.25}};
+    struct err err = {0};
+    json_t *config = json_of(
+        "{'model_type': 'phi3', 'rope_scaling': {'rope_type': 'longrope', "
+        "'short_factor': [1, 1.5], 'long_factor': [4, 8.25]}, "
+        "'original_max_position_embeddings': 16, " LLAMA(2, 32, 8, 2, 48, 64, 256) "}",
+        &err);
+    json_t *doc = config ? config_to_model(config, &err) : NULL;
+    for (int i = 0; i < 3; i++) {
+        struct model *m = doc ? model_from_json(doc, NULL, cases[i].set, &err) : NULL;
+        const struct model_op *turn = m ? &m->ops[5] : NULL;
+        ok(turn && turn->kind == OP_rotary && turn->slower &&
+               turn->slower[1] == cases[i].slower &&
+               fabs(turn->attr[ATTR_gain] - sqrt(2)) < 1e-15,
+           "longrope, %s: the second pair turns %g times slower %s",
+           cases[i].set ? cases[i].set : "as it is", turn ? turn->slower[1] : 0, err.msg);
+        json_t *back = m ? weights_config(m, &err) : NULL;
+        json_t *again = back ? config_to_model(back, &err) : NULL;
+        struct model *n = again ? model_from_json(again, NULL, NULL, &err) : NULL;
+        ok(n && n->hash == m->hash, "out as config.json and in again: the same %s",
+           err.msg);
+        model_destroy(n);
+        json_decref(again);
+        json_decref(back);
+        model_destroy(m);
+    }
+    json_decref(doc);
+    json_decref(config);
 }
 
 #define FIVE LLAMA(5, 32, 4, 2, 48, 64, 16) ", 'head_dim': 8"
@@ -477,6 +540,7 @@ int main(void) {
     test_return("vit:nano", NULL);
     test_return("t5-gated:nano", "seq=512,target_seq=512");
     test_windows();
+    test_longrope();
     test_return("t5:nano", "seq=2048,target_seq=512");
     test_beside();
     return done_testing();
