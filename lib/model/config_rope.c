@@ -57,7 +57,7 @@ static bool only(const json_t *rope, const char *known) {
 }
 
 struct rope {
-    double factor, original, low, high, by_pair, gain;
+    double factor, original, low, high, by_pair, gain, temper;
     const json_t *slower[2]; /* of short and of long sequences, pair by pair; or NULL */
 };
 static const char *const list_names[] = {"short_factor", "long_factor"};
@@ -120,6 +120,7 @@ static bool read_rope(const json_t *config, const json_t *rope, struct rope *out
     out->high = number(rope, "beta_fast", 32);
     out->by_pair = 1;
     out->gain = yarn_gain(rope, out->factor);
+    out->temper = number(rope, "mscale_all_dim", 0);
     return !strcmp(type, "yarn") &&
            only(rope, " rope_type type factor original_max_position_embeddings beta_slow "
                       "beta_fast attention_factor mscale mscale_all_dim ");
@@ -164,6 +165,8 @@ void config_rope_flatten(json_t *config, const json_t *table) {
     set(config, PREFIX "high", r.high);
     set(config, PREFIX "by_pair", r.by_pair);
     set(config, PREFIX "gain", r.gain);
+    if (json_object_get(table, PREFIX "temper"))
+        set(config, PREFIX "temper", r.temper);
 }
 
 void config_rope_nest(json_t *config) {
@@ -174,7 +177,8 @@ void config_rope_nest(json_t *config) {
                            .low = number(config, PREFIX "low", 1),
                            .high = number(config, PREFIX "high", 4),
                            .by_pair = number(config, PREFIX "by_pair", 0),
-                           .gain = number(config, PREFIX "gain", 1)};
+                           .gain = number(config, PREFIX "gain", 1),
+                           .temper = number(config, PREFIX "temper", 0)};
     const char *key;
     void *next;
     json_t *v, *rope = json_object();
@@ -204,6 +208,12 @@ void config_rope_nest(json_t *config) {
     }
     if (yarn || listed)
         set(rope, "attention_factor", r.gain);
+    if (yarn &&
+        r.temper != 0) { /* the first programs that read DeepSeek's configs know no other */
+        set(rope, "mscale_all_dim", r.temper);
+        if (r.gain == 1)
+            set(rope, "mscale", r.temper);
+    }
     const bool scaled = listed || r.factor != 1;
     json_object_set(config, "rope_scaling", scaled ? rope : json_null());
     json_decref(rope);

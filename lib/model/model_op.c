@@ -110,6 +110,7 @@ static int read_param(struct reader *r, const json_t *v, const struct model_op *
     p.decay = p.shape.rank >= 2 && p.init == INIT_NORMAL;
     p.init = uniform ? INIT_UNIFORM : p.init;
     p.running = slot->running;
+    p.frozen = slot->fixed;
     p.name = arena_printf(&r->m->arena, "%s.%s", op->name, slot->name);
     json_object_set_new(r->param_of, p.name, json_integer(r->params.n));
     arr_push(&r->params, p);
@@ -364,6 +365,8 @@ static int check_numbers(const struct model_op *op, struct err *err) {
     if (starts_of(op) && op->attr[ATTR_causal] == 0)
         return err_input(err, "in[%d]: only causal attention keeps inside documents",
                          starts_of(op));
+    if (op->attr[ATTR_slope] != 0 && op->param[0] >= 0)
+        return err_input(err, "slope: attention with positions has none");
     if (op->attr[ATTR_softcap] != 0 && op->param[0] >= 0)
         return err_input(err, "softcap: attention with positions has none");
     return 0;
@@ -373,6 +376,22 @@ static int check_numbers(const struct model_op *op, struct err *err) {
 static const struct model_dim *dim_behind(const struct reader *r, const struct shape *s,
                                           int k) {
     return &r->dim_list.p[s->dim[s->rank - k]];
+}
+
+/* What is joined has room in the result. */
+static int check_join(const struct reader *r, const struct model_op *op,
+                      const struct slot_shapes *shapes, struct err *err) {
+    if (op->kind != OP_join)
+        return 0;
+    const struct model_dim *x = dim_behind(r, shapes->in[0], 1);
+    const struct model_dim *z = dim_behind(r, shapes->in[1], 1);
+    const struct model_dim *y = dim_behind(r, shapes->out[0], 1);
+    return y->size == x->size + z->size
+               ? 0
+               : err_input(err,
+                           "y: \"%.64s\" is %lld, expected %lld: \"%.64s\" and \"%.64s\"",
+                           y->name, (long long)y->size, (long long)(x->size + z->size),
+                           x->name, z->name);
 }
 
 /* Rows, and positions, that an op names by number are there; what is put in front makes longer. */
@@ -462,7 +481,8 @@ int read_op(struct reader *r, const json_t *v, struct err *err) {
         read_params(r, v, &op, err) == 0 && check_numbers(&op, err) == 0 &&
         check_documents(r, &op, err) == 0 && bind(r, &op, &shapes, err) == 0 &&
         check_positions(r, &op, &shapes, err) == 0 &&
-        read_pairs(r, v, &op, &shapes, err) == 0 && read_routing(r, &op, &shapes, err) == 0;
+        check_join(r, &op, &shapes, err) == 0 && read_pairs(r, v, &op, &shapes, err) == 0 &&
+        read_routing(r, &op, &shapes, err) == 0;
     json_decref(in);
     if (!good)
         return -1;

@@ -151,6 +151,57 @@ static const struct {
      QWEN3_MOE(768) LLAMA(48, 2048, 32, 4, 6144, 151936, 40960) "}"},
     {"Qwen/Qwen3-235B-A22B", 235093634560,
      QWEN3_MOE(1536) LLAMA(94, 4096, 64, 4, 12288, 151936, 40960) "}"},
+#define BLOOM(layers, hidden, heads)                                                       \
+    "{'model_type': 'bloom', 'apply_residual_connection_post_layernorm': false, "          \
+    "'attention_dropout': 0.0, 'attention_softmax_in_fp32': true, "                        \
+    "'bias_dropout_fusion': true, 'hidden_dropout': 0.0, 'layer_norm_epsilon': 1e-05, "    \
+    "'masked_softmax_fusion': true, 'n_inner': null, 'offset_alibi': 100, "                \
+    "'pretraining_tp': 1, 'seq_length': 2048, 'skip_bias_add': true, "                     \
+    "'skip_bias_add_qkv': false, 'slow_but_exact': false, 'unk_token_id': 0, "             \
+    "'vocab_size': 250880, 'n_embed': " #hidden ", 'n_layer': " #layers                    \
+    ", 'num_attention_heads': " #heads "}"
+    {"bigscience/bloom-560m", 559214592, BLOOM(24, 1024, 16)},
+    {"bigscience/bloom-1b1", 1065314304, BLOOM(24, 1536, 16)},
+    {"bigscience/bloom-1b7", 1722408960, BLOOM(24, 2048, 16)},
+    {"bigscience/bloom-3b", 3002557440, BLOOM(30, 2560, 32)},
+    {"bigscience/bloom-7b1", 7069016064, BLOOM(30, 4096, 32)},
+    {"bigscience/bloom", 176247271424, BLOOM(70, 14336, 112)},
+#define YARN40(share)                                                                      \
+    "'rope_scaling': {'beta_fast': 32, 'beta_slow': 1, 'factor': 40, 'mscale': " #share    \
+    ", 'mscale_all_dim': " #share ", 'original_max_position_embeddings': 4096, 'type': "   \
+    "'yarn'}, 'max_position_embeddings': 163840, 'rope_theta': 10000, "
+#define LATENT                                                                             \
+    "'attention_bias': false, 'attention_dropout': 0.0, 'aux_loss_alpha': 0.001, "         \
+    "'ep_size': 1, 'hidden_act': 'silu', 'kv_lora_rank': 512, 'moe_layer_freq': 1, "       \
+    "'pretraining_tp': 1, 'qk_nope_head_dim': 128, 'qk_rope_head_dim': 64, "               \
+    "'rms_norm_eps': 1e-06, 'seq_aux': true, 'tie_word_embeddings': false, "               \
+    "'v_head_dim': 128, "
+#define DEEPSEEK2                                                                          \
+    "{'model_type': 'deepseek_v2', 'first_k_dense_replace': 1, 'n_shared_experts': 2, "    \
+    "'norm_topk_prob': false, 'num_experts_per_tok': 6, 'scoring_func': 'softmax', "       \
+    "'vocab_size': 102400, " LATENT YARN40(0.707)
+    {"deepseek-ai/DeepSeek-V2-Lite", 15706484224,
+     DEEPSEEK2 "'hidden_size': 2048, 'intermediate_size': 10944, 'moe_intermediate_size': "
+               "1408, 'n_group': 1, 'n_routed_experts': 64, 'num_attention_heads': 16, "
+               "'num_hidden_layers': 27, 'num_key_value_heads': 16, 'q_lora_rank': null, "
+               "'routed_scaling_factor': 1.0, 'topk_group': 1, 'topk_method': 'greedy'}"},
+    {"deepseek-ai/DeepSeek-V2", 235741434880,
+     DEEPSEEK2 "'hidden_size': 5120, 'intermediate_size': 12288, 'moe_intermediate_size': "
+               "1536, 'n_group': 8, 'n_routed_experts': 160, 'num_attention_heads': 128, "
+               "'num_hidden_layers': 60, 'num_key_value_heads': 128, 'q_lora_rank': 1536, "
+               "'routed_scaling_factor': 16.0, 'topk_group': 3, 'topk_method': "
+               "'group_limited_greedy'}"},
+    /* with the biases of its routers, 256 in each of 58 layers, and without the layer behind the last one */
+    {"deepseek-ai/DeepSeek-V3", 671026419200,
+     "{'model_type': 'deepseek_v3', 'first_k_dense_replace': 3, 'n_shared_experts': 1, "
+     "'norm_topk_prob': true, 'num_experts_per_tok': 8, 'scoring_func': 'sigmoid', "
+     "'vocab_size': 129280, 'num_nextn_predict_layers': 1, 'quantization_config': "
+     "{'fmt': 'e4m3', 'quant_method': 'fp8', 'weight_block_size': [128, 128]}, " LATENT YARN40(
+         1.0) "'hidden_size': 7168, 'intermediate_size': 18432, "
+              "'moe_intermediate_size': 2048, 'n_group': 8, 'n_routed_experts': 256, "
+              "'num_attention_heads': 128, 'num_hidden_layers': 61, "
+              "'num_key_value_heads': 128, 'q_lora_rank': 1536, "
+              "'routed_scaling_factor': 2.5, 'topk_group': 4, 'topk_method': 'noaux_tc'}"},
     {"microsoft/Phi-3-mini-4k-instruct", 3821079552,
      "{'model_type': 'phi3', 'rms_norm_eps': 1e-05, 'rope_theta': 10000.0, "
      "'rope_scaling': null, 'sliding_window': 2047, 'attention_bias': false, "
@@ -332,6 +383,14 @@ static void test_refused(void) {
         "[1.0, 2.0, 3.0], 'long_factor': [1.0, 2.0, 3.0]}, " SMALL "}",
         "ops[1] (layer).ops[4] (turn_q): short: expected a number for each of 4 pairs, got 3",
         "fewer factors than pairs");
+#define MOE                                                                                \
+    "'q_lora_rank': null, 'hidden_size': 32, 'num_hidden_layers': 2, "                     \
+    "'num_attention_heads': 4, 'intermediate_size': 48, 'vocab_size': 64, "                \
+    "'num_experts_per_tok': 2, 'rope_interleave': false}"
+    refuses("{'model_type': 'deepseek_v2', 'topk_method': 'noaux_tc', " MOE,
+            "topk_method: expected true or false", "a way to choose that the family lacks");
+    refuses("{'model_type': 'deepseek_v3', " MOE, "rope_interleave: expected true",
+            "pairs that lie otherwise");
     refuses("{'model_type': 'llama', 'sliding_window': 4096, " SMALL "}",
             "sliding_window: 4096", "a window");
     refuses("{'model_type': 'gemma2', 'layer_types': ['full_attention', "
@@ -530,6 +589,13 @@ int main(void) {
     test_return("falcon:nano", NULL);
     test_return("falcon-new:nano", NULL);
     test_return("gemma:nano", NULL);
+    test_return("bloom:nano", NULL);
+    test_return("deepseek-v2:nano", NULL);
+    test_return("deepseek-v2:nano", "q_rank=0,grouped=0,parts=1,kept=1,rope_gain=1.1");
+    test_return("deepseek-v3:nano", "normalize=0,rope_temper=0.5");
+    test_return("deepseek-v3:nano",
+                "rope_factor=1,rope_original=0,rope_high=4,rope_by_pair=0,"
+                "rope_temper=0");
     test_return("mistral:nano", NULL);
     test_return("qwen2:nano", "sliding=1,window=32,unbounded=2");
     test_return("gemma2:nano", "layers=5");
