@@ -83,6 +83,38 @@ def falcon(sizes):
     return transformers.FalconForCausalLM(config)
 
 
+def bloom(sizes):
+    config = transformers.BloomConfig(
+        vocab_size=sizes["vocab"], seq_length=sizes["seq"], hidden_size=sizes["hidden"],
+        n_layer=sizes["layers"], n_head=sizes["heads"], hidden_dropout=0, attention_dropout=0,
+        bos_token_id=0, eos_token_id=0)
+    return transformers.BloomForCausalLM(config)
+
+
+# Multi-head latent attention with scaled positions, one dense layer, and experts.
+LATENT = dict(layers=3, hidden=96, heads=6, kv_heads=6, ffn=160, seq=32, vocab=300)
+
+
+def latent(model, config, **more):
+    """A small DeepSeek. The biases of V3's routers, which are no parameters, are drawn too."""
+    made = family(model, config, **dict(
+        dict(kv_lora_rank=40, q_lora_rank=48, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=20,
+             moe_intermediate_size=56, n_routed_experts=12, n_shared_experts=2, num_experts_per_tok=3,
+             first_k_dense_replace=1, n_group=4, topk_group=2, routed_scaling_factor=2.5,
+             rope_parameters={"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
+                              "beta_fast": 4.0, "beta_slow": 1.0, "mscale": 0.707,
+                              "mscale_all_dim": 0.707, "original_max_position_embeddings": 12}),
+        **more))
+
+    def drawn(sizes):
+        m = made(sizes)
+        for name, buffer in m.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                torch.nn.init.normal_(buffer, std=0.1)
+        return m
+    return drawn
+
+
 def vit(sizes):
     config = transformers.ViTConfig(
         hidden_size=sizes["hidden"], num_hidden_layers=sizes["layers"],
@@ -95,6 +127,16 @@ def rope(**scaling):
     """Llama with scaled positions."""
     return family(transformers.LlamaForCausalLM, transformers.LlamaConfig,
                   rope_parameters={"rope_theta": 10000.0, **scaling})
+
+
+def longrope(seq):
+    """Phi-3 of 128k positions in small, on sequences of seq, of which 16 are short."""
+    listed = lambda least, most: [round(x, 4) for x in np.linspace(least, most, 6).tolist()]
+    made = family(transformers.Phi3ForCausalLM, transformers.Phi3Config,
+                  original_max_position_embeddings=16, rope_parameters={
+                      "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+                      "short_factor": listed(1, 1.7), "long_factor": listed(1.08, 9.6)})
+    return dict(make=made, sizes=dict(GROUPED, seq=seq))
 
 
 def mixtral(sizes):
@@ -233,6 +275,8 @@ CASES = {
                  sizes=GROUPED),
     "phi3-window": dict(make=family(transformers.Phi3ForCausalLM, transformers.Phi3Config,
                                     sliding_window=10), sizes=GROUPED),
+    "phi3-long": longrope(32),
+    "phi3-short": longrope(16),
     "gpt-neox": dict(make=family(transformers.GPTNeoXForCausalLM, transformers.GPTNeoXConfig),
                      sizes=dict(layers=2, hidden=96, heads=6, ffn=160, seq=32, vocab=300)),
     "gemma": dict(make=family(transformers.GemmaForCausalLM, transformers.GemmaConfig,
@@ -257,6 +301,20 @@ CASES = {
     "opt": dict(make=opt, sizes=dict(layers=2, hidden=96, heads=6, ffn=160, seq=32, vocab=300)),
     "falcon": dict(make=falcon, sizes=dict(layers=2, hidden=96, heads=6, ffn=160, seq=32, vocab=300)),
     "falcon-new": dict(make=falcon, sizes=GROUPED),
+    "bloom": dict(make=bloom, sizes=dict(layers=2, hidden=96, heads=6, seq=32, vocab=300)),
+    "deepseek-v2-lite": dict(make=latent(transformers.DeepseekV2ForCausalLM,
+                                         transformers.DeepseekV2Config, q_lora_rank=None,
+                                         topk_method="greedy", n_group=1, topk_group=1),
+                             sizes=LATENT),
+    "deepseek-v2": dict(make=latent(transformers.DeepseekV2ForCausalLM,
+                                    transformers.DeepseekV2Config,
+                                    topk_method="group_limited_greedy"), sizes=LATENT),
+    "deepseek-v3": dict(make=latent(transformers.DeepseekV3ForCausalLM,
+                                    transformers.DeepseekV3Config), sizes=LATENT),
+    "deepseek-v3-plain": dict(make=latent(transformers.DeepseekV3ForCausalLM,
+                                          transformers.DeepseekV3Config, q_lora_rank=None,
+                                          n_group=1, topk_group=1, norm_topk_prob=False,
+                                          first_k_dense_replace=0), sizes=LATENT),
     "bert": dict(make=family(transformers.BertForMaskedLM, transformers.BertConfig,
                              hidden_dropout_prob=0), data=masked,
                  sizes=dict(layers=2, hidden=96, heads=6, ffn=160, seq=32, vocab=300)),

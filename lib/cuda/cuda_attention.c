@@ -1,7 +1,8 @@
 /* The four instructions of attention (cuda_attention.h).
  *
  * Tensor cores take heads of bf16 and f16 of up to 256 columns whose rows are aligned to 16 bytes, and heads
- * of floats of up to 128 columns where TF32 is allowed; the plain kernels take all else, caps of scores too. On compute
+ * of floats of up to 128 columns where TF32 is allowed; the plain kernels take all else, caps and
+ * slopes of scores and heads of values of another size too. On compute
  * capability 9.0 wgmma computes those of 16 bits and up to 128 columns: on an H100 1.5 to 2 times as fast
  * forward, and 1.7 to 2.3 times backward, as mma.sync.
  * Where a device has others that do attention (cuda_attention_library.h) these are asked first.
@@ -21,8 +22,8 @@ bool cuda_attention_in_chunks(const struct attention_job *job) {
     const struct kernel_attention *t = &job->t;
     const void *rows[] = {job->q,    job->k,  job->v,  job->o,
                           job->dout, job->dq, job->dk, job->dv};
-    const int64_t apart[] = {t->dim,    t->q_batch, t->q_seq, t->kv_batch,
-                             t->kv_seq, t->o_batch, t->o_seq};
+    const int64_t apart[] = {t->dim,   t->q_batch, t->q_seq, t->kv_batch, t->kv_seq,
+                             t->value, t->v_batch, t->v_seq, t->o_batch,  t->o_seq};
     bool fits = true;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         fits &= on_16_bytes(rows[i]);
@@ -36,7 +37,8 @@ static bool is_asked(const struct cuda_call *c, const char *name) {
 }
 
 static bool on_tensor_cores(const struct cuda_call *c, const struct attention_job *job) {
-    return c->dev->arch >= 80 && job->t.cap == 0 && cuda_attention_in_chunks(job) &&
+    return c->dev->arch >= 80 && job->t.cap == 0 && job->t.slope.by == 0 &&
+           job->t.value == job->t.dim && cuda_attention_in_chunks(job) &&
            !is_asked(c, "plain");
 }
 

@@ -90,10 +90,13 @@ CUDA_DEVICE int64_t query_at(const struct kernel_attention &t, int b, int h) {
     return b * t.q_batch + h * t.dim;
 }
 CUDA_DEVICE int64_t result_at(const struct kernel_attention &t, int b, int h) {
-    return b * t.o_batch + h * t.dim;
+    return b * t.o_batch + h * t.value;
 }
 CUDA_DEVICE int64_t key_at(const struct kernel_attention &t, int b, int kv_head) {
     return b * t.kv_batch + kv_head * t.dim;
+}
+CUDA_DEVICE int64_t value_at(const struct kernel_attention &t, int b, int kv_head) {
+    return b * t.v_batch + kv_head * t.value;
 }
 CUDA_DEVICE int64_t row_at(const struct kernel_attention &t, int b, int h) {
     return (b * t.heads + h) * t.q_len;
@@ -106,7 +109,7 @@ struct query_block {
     int q0, rows;  /* first query, and how many */
     int all, seen; /* keys that may be seen in the sample, and by any of these
                     queries */
-    int64_t kv;    /* where the keys begin that the head reads */
+    int64_t kv, v; /* where the keys and the values begin that the head reads */
 };
 
 /* Blocks have `each` queries. The last queries of a causal mask have the most
@@ -119,7 +122,9 @@ CUDA_DEVICE struct query_block query_block_of(const struct kernel_attention &t, 
     x.rows = least((int)t.q_len - x.q0, each);
     x.all = keys_seen(t, x.b);
     x.seen = keys_of(t, x.q0 + x.rows - 1, x.all);
-    x.kv = key_at(t, x.b, ((int)t.first_head + x.h) / (int)t.group);
+    const int kv_head = ((int)t.first_head + x.h) / (int)t.group;
+    x.kv = key_at(t, x.b, kv_head);
+    x.v = value_at(t, x.b, kv_head);
     return x;
 }
 

@@ -99,6 +99,8 @@ static bool fits(const struct cuda_call *c, const struct attention_job *job,
                                   .lengths = t->lengths != NULL,
                                   .window = t->window,
                                   .capped = t->cap > 0,
+                                  .sloped = t->slope.by != 0,
+                                  .value = t->value == t->dim ? 0 : t->value,
                                   .starts = t->starts != NULL};
     const int64_t library = cuda_workspace_attention_library(&n, c->args->dtype, backward);
     return library >= 0 && !t->more && !t->first && !t->first_key && !t->first_head &&

@@ -32,6 +32,7 @@ CUDA_DEVICE float half_warp_sum(float x) {
 CUDA_DEVICE void plain_scores(const struct kernel_attention &t,
                               const struct attention_near &near, int b, int h, int i0,
                               int k0, int seen, float (&s)[4][4]) {
+    const float by = t.slope.by != 0 ? LOG2_E * alibi_slope(&t.slope, h) : 0;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int query = i0 + plain_row(i), end = keys_of(t, query, seen);
@@ -43,6 +44,8 @@ CUDA_DEVICE void plain_scores(const struct kernel_attention &t,
             s[i][j] *= t.scale * LOG2_E;
             if (t.cap > 0)
                 s[i][j] = cap_score(t, s[i][j], slope);
+            if (by != 0)
+                s[i][j] += by * (float)(key - ((int)t.first + query));
             if (near.near)
                 s[i][j] += near_at(near, h, key - ((int)t.first + query));
             if (key >= end || key < from)
@@ -100,7 +103,7 @@ CUDA_DEVICE void plain_end(const struct kernel_attention &t, int rows, int e, in
 #pragma unroll
         for (int j = 0; j < 8; j++)
             w.o[i][j] *= inverse;
-        if (e + wide == t.dim && plain_row(i) < rows && plain_column(0) == 0)
+        if (e + wide == t.value && plain_row(i) < rows && plain_column(0) == 0)
             lse[plain_row(i)] = LN_2 * (w.max[i] + log2f(w.sum[i]));
     }
     plain_store(w.o, 1.0f, false, rows, e, wide, o, t.o_seq);
@@ -123,17 +126,15 @@ CUDA_KERNEL void __launch_bounds__(PLAIN_THREADS, 1)
     for (int i = 0; i < 4; i++)
         before[i] = t.more && plain_row(i) < rows ? LOG2_E * lse[plain_row(i)] : -INFINITY;
     __syncthreads(); /* a thread of each row is going to write lse */
-    for (int e = 0; e < dim; e += PLAIN_WIDE) {
-        const int wide = least(dim - e, PLAIN_WIDE);
+    for (int e = 0; e < (int)t.value; e += PLAIN_WIDE) {
+        const int wide = least((int)t.value - e, PLAIN_WIDE);
         struct plain_done x;
         plain_begin(t, rows, e, wide, o, before, x);
         for (int k0 = first_key(t, at.b, at.q0) / PLAIN * PLAIN; k0 < at.seen;
              k0 += PLAIN) {
             const int keys = least(at.seen - k0, PLAIN);
             const struct plain_rows<T> part = { k + at.kv + k0 *t.kv_seq, keys, t.kv_seq };
-            const struct plain_rows<T> values = {
-                v + at.kv + k0 *t.kv_seq, keys, t.kv_seq
-            };
+            const struct plain_rows<T> values = { v + at.v + k0 *t.v_seq, keys, t.v_seq };
             float s[4][4];
             plain_product(w, queries, part, dim, s);
             plain_scores(t, near, at.b, at.h, at.q0, k0, at.all, s);

@@ -9,6 +9,7 @@ template <typename T> struct plain_pair {
     struct plain_rows<T> q, dout, k, v;
     const float *lse, *delta; /* of the queries */
     int b, q0, k0;            /* the sample, numbers of the first query and key */
+    float by;                 /* what ALiBi multiplies positions with, in units of log 2 */
 };
 
 template <typename T> struct plain_source {
@@ -23,15 +24,17 @@ CUDA_DEVICE struct plain_pair<T> pair_of(const struct kernel_attention &t,
     const int rows = least((int)t.q_len - q0, PLAIN);
     const int keys = most(0, least(seen - k0, PLAIN));
     const int64_t kv = key_at(t, b, kv_head) + k0 * t.kv_seq, row = row_at(t, b, h) + q0;
+    const int64_t values = value_at(t, b, kv_head) + k0 * t.v_seq;
     return {{x.q + query_at(t, b, h) + q0 * t.q_seq, rows, t.q_seq},
             {x.dout + result_at(t, b, h) + q0 * t.o_seq, rows, t.o_seq},
             {x.k + kv, keys, t.kv_seq},
-            {x.v + kv, keys, t.kv_seq},
+            {x.v + values, keys, t.v_seq},
             x.lse + row,
             x.delta + row,
             b,
             q0,
-            k0};
+            k0,
+            t.slope.by != 0 ? LOG2_E *alibi_slope(&t.slope, h) : 0};
 }
 
 /* P from a score and dS from dO V^T, in their places; zero for what is not seen
@@ -50,6 +53,8 @@ CUDA_DEVICE void plain_slope(const struct kernel_attention &t,
     s *= t.scale * LOG2_E;
     if (t.cap > 0)
         s = cap_score(t, s, slope);
+    if (x.by != 0)
+        s += x.by * (float)(key - ((int)t.first + query));
     if (near.near)
         s += near_at(near, h, key - ((int)t.first + query));
     s = exp2f(s - LOG2_E * x.lse[i]);
@@ -70,8 +75,10 @@ CUDA_KERNEL void __launch_bounds__(PLAIN_THREADS, 1)
               end = end_query(t, b, k0 + rows - 1);
     const struct head_range heads = heads_of(t, kv_head);
     const int64_t to = key_at(t, b, kv_head) + k0 * t.kv_seq;
-    for (int e = 0; e < dim; e += PLAIN_WIDE) {
-        const int wide = least(dim - e, PLAIN_WIDE);
+    const int64_t v_to = value_at(t, b, kv_head) + k0 * t.v_seq;
+    const int value = (int)t.value;
+    for (int e = 0; e < most(dim, value); e += PLAIN_WIDE) {
+        const int wide = least(dim - e, PLAIN_WIDE), v_wide = least(value - e, PLAIN_WIDE);
         float dk_sum[4][8], dv_sum[4][8];
         plain_clear(dk_sum);
         plain_clear(dv_sum);
@@ -80,7 +87,7 @@ CUDA_KERNEL void __launch_bounds__(PLAIN_THREADS, 1)
                 const struct plain_pair<T> p = pair_of(t, x, b, h, kv_head, q0, k0, seen);
                 float s[4][4], ds[4][4]; /* [key, query] */
                 plain_product(w, p.k, p.q, dim, s);
-                plain_product(w, p.v, p.dout, dim, ds);
+                plain_product(w, p.v, p.dout, value, ds);
 #pragma unroll
                 for (int i = 0; i < 4; i++)
 #pragma unroll
@@ -88,12 +95,12 @@ CUDA_KERNEL void __launch_bounds__(PLAIN_THREADS, 1)
                         plain_slope(t, near, p, h, plain_column(j), plain_row(i), seen,
                                     s[i][j], ds[i][j]);
                 plain_put(w, s);
-                plain_add(w, p.dout, e, wide, dv_sum);
+                plain_add(w, p.dout, e, v_wide, dv_sum);
                 plain_put(w, ds);
                 plain_add(w, p.q, e, wide, dk_sum);
             }
         plain_store(dk_sum, t.scale, false, rows, e, wide, dk + to, t.kv_seq);
-        plain_store(dv_sum, 1.0f, false, rows, e, wide, dv + to, t.kv_seq);
+        plain_store(dv_sum, 1.0f, false, rows, e, v_wide, dv + v_to, t.v_seq);
     }
 }
 
@@ -119,7 +126,7 @@ CUDA_KERNEL void __launch_bounds__(PLAIN_THREADS, 1)
                 pair_of(t, x, at.b, at.h, kv_head, at.q0, k0, at.seen);
             float s[4][4], ds[4][4]; /* [query, key] */
             plain_product(w, p.q, p.k, dim, s);
-            plain_product(w, p.dout, p.v, dim, ds);
+            plain_product(w, p.dout, p.v, (int)t.value, ds);
 #pragma unroll
             for (int i = 0; i < 4; i++)
 #pragma unroll

@@ -66,18 +66,19 @@ CUDA_KERNEL void row_sums(struct kernel_attention t, bool vectors, const T *o,
     const int64_t row = blockIdx.x * (int64_t)ROWS + threadIdx.x / ROW_LANES;
     const int64_t h = row % t.heads, i = row / t.heads % t.q_len,
                   b = row / t.heads / t.q_len;
-    const int64_t at = b * t.o_batch + i * t.o_seq + h * t.dim;
+    const int64_t at = b * t.o_batch + i * t.o_seq + h * t.value;
     const bool there = b < t.batch;
     const int lane = (int)threadIdx.x % ROW_LANES;
     float sum = 0;
     if (there)
-        each<T>(t.dim, vectors ? 0 : t.dim, lane, ROW_LANES, [&](int64_t e, auto lanes) {
-            float x[decltype(lanes)::N], y[decltype(lanes)::N];
-            load(o + at + e, lanes, x);
-            load(dout + at + e, lanes, y);
-            for (int k = 0; k < decltype(lanes)::N; k++)
-                sum = fmaf(x[k], y[k], sum);
-        });
+        each<T>(t.value, vectors ? 0 : t.value, lane, ROW_LANES,
+                [&](int64_t e, auto lanes) {
+                    float x[decltype(lanes)::N], y[decltype(lanes)::N];
+                    load(o + at + e, lanes, x);
+                    load(dout + at + e, lanes, y);
+                    for (int k = 0; k < decltype(lanes)::N; k++)
+                        sum = fmaf(x[k], y[k], sum);
+                });
     for (int step = ROW_LANES / 2; step > 0; step /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, step);
     if (there && lane == 0)

@@ -9,12 +9,15 @@ struct rotary {
     int64_t batch, seq, heads, dim, pairs, origin;
     struct rotary_angles angles;
     float sign; /* -1: back */
+    bool listed;
+    double slower[ROTARY_MOST_LISTED]; /* of the angles' list, which the host has */
 };
 
 CUDA_DEVICE void angle_of(const struct rotary &r, int64_t position, int64_t pair, float *c,
                           float *s) {
-    const double turns =
-        (double)position * rotary_frequency(&r.angles, pair) * 0.15915494309189535;
+    const double frequency = r.listed ? rotary_plain(&r.angles, pair) / r.slower[pair]
+                                      : rotary_frequency(&r.angles, pair);
+    const double turns = (double)position * frequency * 0.15915494309189535;
     const float half_turns = (float)(2 * (turns - rint(turns)));
     *c = r.angles.gain * cospif(half_turns);
     *s = r.sign * r.angles.gain * sinpif(half_turns);
@@ -67,14 +70,18 @@ CUDA_FUNCTION(rotary) {
     enum {
         SAMPLES = 4
     }; /* blocks of a position: their sines cost as much as a sample's heads */
-    const struct rotary r = {n->batch,
-                             n->seq,
-                             n->heads,
-                             n->dim,
-                             c->args->angles.turned / 2,
-                             c->args->first,
-                             c->args->angles,
-                             n->back ? -1.0f : 1.0f};
+    struct rotary r = {n->batch,
+                       n->seq,
+                       n->heads,
+                       n->dim,
+                       c->args->angles.turned / 2,
+                       c->args->first,
+                       c->args->angles,
+                       n->back ? -1.0f : 1.0f,
+                       c->args->angles.slower != NULL,
+                       {0}};
+    for (int64_t i = 0; r.listed && i < r.pairs; i++)
+        r.slower[i] = c->args->angles.slower[i];
     const dim3 grid((unsigned)n->seq, blocks_up_to(n->batch, 1, SAMPLES));
     const bool vectors = aligned(in->x, out->y);
     if (n->batch * n->seq * n->heads * n->dim > 0)

@@ -38,7 +38,7 @@ CUDA_DEVICE float probability(const struct softmax &s, const T *x, int64_t exper
     return expf(get(x + expert) - s.max) * s.scale;
 }
 
-/* A choice: an expert and its logit. */
+/* A choice: an expert and its logit, or another number that it is chosen by. */
 struct choice {
     float logit;
     int expert;
@@ -46,11 +46,11 @@ struct choice {
 
 /* The largest logit, of equal ones the first, of those that come behind `last` in this order: the next
  * choice of a token whose first one comes behind {INFINITY, -1}. expert -1: only NaNs are left. */
-template <typename T>
-CUDA_DEVICE struct choice choose_next(int64_t n, const T *x, struct choice last) {
+template <typename F>
+CUDA_DEVICE struct choice choose_next_by(int64_t n, const F &key, struct choice last) {
     struct choice best = {-INFINITY, -1};
     for (int j = threadIdx.x % WARP; j < n; j += WARP) {
-        const float v = get(x + j);
+        const float v = key(j);
         const bool behind = v < last.logit || (v == last.logit && j > last.expert);
         if (behind && (best.expert < 0 || v > best.logit))
             best.logit = v, best.expert = j;
@@ -66,6 +66,11 @@ CUDA_DEVICE struct choice choose_next(int64_t n, const T *x, struct choice last)
             best = other;
     }
     return best;
+}
+template <typename T>
+CUDA_DEVICE struct choice choose_next(int64_t n, const T *x, struct choice last) {
+    return choose_next_by(
+        n, [&](int j) { return get(x + j); }, last);
 }
 
 #endif

@@ -60,7 +60,7 @@ CUDA_FUNCTION(prepend_bwd) {
 /* All counts are of elements. */
 template <typename T>
 CUDA_KERNEL void one_row(int64_t n, int64_t rows, int64_t inner, int64_t at, const T *x,
-                        T *y) {
+                         T *y) {
     const int64_t i = grid_thread();
     if (i >= n)
         return;
@@ -80,7 +80,7 @@ CUDA_FUNCTION(select) {
 
 template <typename T>
 CUDA_KERNEL void one_row_dx(int64_t n, int64_t rows, int64_t inner, int64_t at, const T *dy,
-                           T *dx) {
+                            T *dx) {
     const int64_t i = grid_thread();
     if (i >= n)
         return;
@@ -93,7 +93,73 @@ CUDA_FUNCTION(select_dx) {
     if (all > 0)
         CUDA_TYPED(c->args->dtype, T,
                    CUDA_LAUNCH(one_row_dx<T>, blocks_of(all, BLOCK), BLOCK, 0, c->stream,
-                               all, n->rows * n->inner, n->inner,
-                               c->args->first * n->inner, (const T *)in->dy, (T *)out->dx));
+                               all, n->rows * n->inner, n->inner, c->args->first * n->inner,
+                               (const T *)in->dy, (T *)out->dx));
+    return 0;
+}
+
+/* y [rows, heads, dim + behind]: element i is of a head of x, or behind it of the head of z that it has in
+ * common with others. */
+template <typename T>
+CUDA_KERNEL void join_heads(int64_t n, struct join_n s, int64_t first_head, const T *x,
+                            const T *z, T *y) {
+    const int64_t i = grid_thread(), width = s.dim + s.behind;
+    if (i >= n)
+        return;
+    const int64_t at = quotient(i, width), j = i - at * width;
+    const int64_t row = quotient(at, s.heads);
+    const int64_t few = quotient(first_head + at - row * s.heads, s.group);
+    y[i] = j < s.dim ? x[at * s.dim + j] : z[(row * s.few + few) * s.behind + j - s.dim];
+}
+
+CUDA_FUNCTION(join) {
+    const int64_t all = n->rows * n->heads * (n->dim + n->behind);
+    if (all > 0)
+        CUDA_TYPED(c->args->dtype, T,
+                   CUDA_LAUNCH(join_heads<T>, blocks_of(all, BLOCK), BLOCK, 0, c->stream,
+                               all, *n, c->args->first_head, (const T *)in->x,
+                               (const T *)in->z, (T *)out->y));
+    return 0;
+}
+
+template <typename T>
+CUDA_KERNEL void front_of_heads(int64_t n, int64_t dim, int64_t width, const T *dy, T *dx) {
+    const int64_t i = grid_thread();
+    if (i >= n)
+        return;
+    const int64_t at = quotient(i, dim);
+    dx[i] = dy[at * width + i - at * dim];
+}
+
+/* The sum over those of the rank's heads that have an element of z, which may be none. */
+template <typename T>
+CUDA_KERNEL void sum_behind(int64_t n, struct join_bwd_n s, int64_t first_head, const T *dy,
+                            T *dz) {
+    const int64_t i = grid_thread(), width = s.dim + s.behind;
+    if (i >= n)
+        return;
+    const int64_t at = quotient(i, s.behind), j = i - at * s.behind;
+    const int64_t row = quotient(at, s.few);
+    const int64_t from = (at - row * s.few) * s.group - first_head;
+    const int64_t end = from + s.group < s.heads ? from + s.group : s.heads;
+    float sum = 0;
+    for (int64_t h = from < 0 ? 0 : from; h < end; h++)
+        sum += get(dy + (row * s.heads + h) * width + s.dim + j);
+    put(dz + i, sum);
+}
+
+CUDA_FUNCTION(join_bwd) {
+    const int64_t front = n->rows * n->heads * n->dim,
+                  behind = n->rows * n->few * n->behind;
+    if (front > 0)
+        CUDA_TYPED(c->args->dtype, T,
+                   CUDA_LAUNCH(front_of_heads<T>, blocks_of(front, BLOCK), BLOCK, 0,
+                               c->stream, front, n->dim, n->dim + n->behind,
+                               (const T *)in->dy, (T *)out->dx));
+    if (behind > 0)
+        CUDA_TYPED(c->args->dtype, T,
+                   CUDA_LAUNCH(sum_behind<T>, blocks_of(behind, BLOCK), BLOCK, 0, c->stream,
+                               behind, *n, c->args->first_head, (const T *)in->dy,
+                               (T *)out->dz));
     return 0;
 }

@@ -32,8 +32,9 @@ int64_t cuda_workspace_attention_plan(int64_t batch, int64_t heads, int64_t kv_h
 int64_t cuda_workspace_attention_library(const struct attention_n *n, enum dtype dtype,
                                          bool backward) {
     if (dtype == DTYPE_f32 || n->dim > 128 || n->dim % 8 || n->buckets || n->lengths ||
-        n->window || n->capped || n->starts || n->heads != n->kv_heads * n->group ||
-        (n->causal && n->seq != n->kv_seq) || (backward && n->kv_seq < CUDA_WORKSPACE_KEYS))
+        n->window || n->capped || n->starts || n->sloped || n->value ||
+        n->heads != n->kv_heads * n->group || (n->causal && n->seq != n->kv_seq) ||
+        (backward && n->kv_seq < CUDA_WORKSPACE_KEYS))
         return -1;
     return cuda_workspace_attention(n->batch, n->heads, n->seq, 0, backward).total +
            (backward ? cuda_workspace_attention_sums(n->batch, n->heads, n->seq, n->dim)

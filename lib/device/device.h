@@ -108,11 +108,12 @@ struct device_args {
      * norm: of the first local sample, in the first group */
     int64_t first;
     int64_t first_key; /* attention: number of the first key that is here */
-    /* attention: the first query head, counted from the first one of the
-     * local key heads */
+    /* attention, join: the first head of queries or of x, counted from the first one of the
+     * local heads of keys or of z */
     int64_t first_head;
     int distance;             /* attention: beyond it positions are alike */
     float cap;                /* attention that is capped: what no score reaches */
+    struct alibi slope;       /* attention that is sloped */
     bool fresh;               /* results that are FRESH are written, not added to */
     bool skip_bias;           /* linear: another rank of the group adds the bias */
     bool counts;              /* losses, sum_squares: the value enters the sum */
@@ -121,7 +122,7 @@ struct device_args {
     double weight;            /* losses of routers, dropped: of the value in the metric */
     float scale;  /* losses of routers: of a row's gradient; avgpool: 1 / places;
                     batchnorm_running: 1 / groups of a step; attention: of the scores; scale:
-                    the factor; softcap: the cap */
+                    the factor; softcap: the cap; route: of the gates */
     float eps;    /* layer norm, rms norm, batch norm */
     float offset; /* rms norm: added to its weight */
     struct rotary_angles angles; /* rotary */

@@ -13,6 +13,7 @@
 #ifndef WEFT_KERNEL_H
 #define WEFT_KERNEL_H
 
+#include "device/alibi.h"
 #include "device/cpu_workspace.h"
 #include "device/rotary.h"
 #include "program/halo.h"
@@ -107,7 +108,8 @@ struct kernel_targets {
 /* Fused attention, never storing seq x seq (Dao et al., FlashAttention, 2022).
  * Element (b, s, h, e) of q, k, v, o stands at b*batch_stride + s*seq_stride + h*dim + e, each
  * with its own strides, so that q, k, v may be slices of one [b,s,3,h,dim] tensor. Query head h
- * reads key head (first_head + h) / group (Ainslie et al., grouped-query attention, 2023).
+ * reads key head (first_head + h) / group (Ainslie et al., grouped-query attention, 2023). Heads of v and o
+ * have `value` columns, those of q and k `dim`.
  * Queries and keys may be parts of longer sequences: the first query stands at position `first`,
  * counted from the first key. lse[batch, heads, q_len] is kept for backward. dim is at most 1024.
  *
@@ -116,10 +118,11 @@ struct kernel_targets {
  * and lse = -infinity. Backward takes the last o and lse; with `more` dq is added to. dk and dv are
  * those of the block. */
 struct kernel_attention {
-    int64_t batch, heads, q_len, kv_len, dim;
+    int64_t batch, heads, q_len, kv_len, dim, value;
     int64_t kv_heads, group, first_head;
     int64_t q_batch, q_seq;   /* strides of q and dq, in elements */
-    int64_t kv_batch, kv_seq; /* strides of k, v and dk, dv */
+    int64_t kv_batch, kv_seq; /* strides of k and dk */
+    int64_t v_batch, v_seq;   /* strides of v and dv */
     int64_t o_batch, o_seq;   /* strides of o and do */
     int64_t first;            /* position of the first query; may be before the keys */
     int64_t first_key;        /* keys of the sequence before those that are here */
@@ -138,6 +141,8 @@ struct kernel_attention {
     const int32_t *starts;
     float
         cap; /* a score becomes cap tanh(score / cap), before positions are added; 0: stays */
+    /* slope.by times what ALiBi adds is added to scores, after the cap; 0: nothing */
+    struct alibi slope;
 };
 /* Its operands backward, of one type of elements but lse and dpositions: dq, dk and dv are written,
  * dpositions is added to where there are positions. dout is the gradient of o. */

@@ -37,11 +37,13 @@ struct task {
     const struct positions *positions; /* or NULL */
     int64_t b;                         /* the sample */
     int64_t dim, pad;                  /* of a head; rounded up to whole vectors */
+    int64_t value, v_pad;              /* the same of its values */
+    float slope;                       /* that ALiBi has for it, in units of log 2 */
     int64_t keys_most;                 /* packed at a time */
     float *kt;                         /* keys, transposed in panels */
-    float *v;                          /* [keys, pad] */
+    float *v;                          /* [keys, v_pad] */
     float *q;                          /* [Q_BLOCK, pad], scaled */
-    float *o;                          /* [Q_BLOCK, pad], not yet divided by the sum */
+    float *o;                          /* [Q_BLOCK, v_pad], not yet divided by the sum */
     float *s;                          /* [TILE_ROWS, K_BLOCK] scores, then probabilities */
     float *max;                        /* [TASK_QUERIES] of the scores so far */
     float *sum;      /* [TASK_QUERIES, 16] of exp2(score - max), lane by lane */
@@ -52,14 +54,19 @@ struct task {
 static struct task make_task(const struct kernel_attention *t, const struct positions *p,
                              float *start) {
     float *at = start;
-    struct task w = {.t = t, .positions = p, .dim = t->dim, .pad = kernel_tile_pad(t->dim)};
-    w.keys_most = PACK_FLOATS / w.pad / K_BLOCK * K_BLOCK;
+    struct task w = {.t = t,
+                     .positions = p,
+                     .dim = t->dim,
+                     .pad = kernel_tile_pad(t->dim),
+                     .value = t->value,
+                     .v_pad = kernel_tile_pad(t->value)};
+    w.keys_most = PACK_FLOATS / (w.pad > w.v_pad ? w.pad : w.v_pad) / K_BLOCK * K_BLOCK;
     if (w.keys_most < K_BLOCK)
         w.keys_most = K_BLOCK;
     w.kt = at, at += w.keys_most * w.pad;
-    w.v = at, at += w.keys_most * w.pad;
+    w.v = at, at += w.keys_most * w.v_pad;
     w.q = at, at += Q_BLOCK * w.pad;
-    w.o = at, at += Q_BLOCK * w.pad;
+    w.o = at, at += Q_BLOCK * w.v_pad;
     w.s = at, at += TILE_ROWS * K_BLOCK;
     w.max = at, at += TASK_QUERIES;
     w.sum = at, at += TASK_QUERIES * VL;
@@ -111,6 +118,13 @@ VEC void cap_row(float *s, int64_t seen, float cap) {
         v_store(s + j, most * tanh_of(v_load(s + j) * over));
 }
 
+/* Adds a slope times the position, of which the first score has `first`. */
+VEC void slope_row(float *s, int64_t seen, float slope, int64_t first) {
+    const vf lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    for (int64_t j = 0; j < seen; j += VL)
+        v_store(s + j, v_fma(lane + (float)(first + j), v_set(slope), v_load(s + j)));
+}
+
 /* Up to six queries, the first at position q0, against `keys` keys from k0. */
 struct tile {
     int rows;
@@ -131,16 +145,16 @@ static void softmax_tile(const struct task *w, const struct tile *x, int64_t see
         for (int64_t j = 0; j < from && j < own; j++)
             s[j] = -INFINITY;
         softmax_row(s, own > 0 && from < own ? own : 0, kernel_tile_pad(seen), x->max + r,
-                    x->sum + r * VL, x->o + r * w->pad, w->pad);
+                    x->sum + r * VL, x->o + r * w->v_pad, w->v_pad);
     }
 }
 
 static void forward_tile(const struct task *w, struct tile x) {
-    const int64_t dim = w->dim, pad = w->pad;
+    const int64_t dim = w->dim, pad = w->pad, v_pad = w->v_pad;
     const int64_t from = kernel_attention_from(w->t, w->b, x.q0) - x.k0;
     if (from >= TILE_COLS) { /* whole panels that nobody sees */
         const int64_t c = from / TILE_COLS * TILE_COLS;
-        x.k0 += c, x.keys -= c, x.kt += c * dim, x.v += c * pad, x.diagonal += c;
+        x.k0 += c, x.keys -= c, x.kt += c * dim, x.v += c * v_pad, x.diagonal += c;
     }
     const int64_t last = x.q0 + x.rows - x.k0; /* keys that the tile's last query sees */
     const int64_t seen = w->t->causal && last < x.keys ? last : x.keys;
@@ -152,15 +166,17 @@ static void forward_tile(const struct task *w, struct tile x) {
             x.kt + c * dim, TILE_COLS, w->s + c, K_BLOCK, false});
     for (int r = 0; w->t->cap > 0 && r < x.rows; r++)
         cap_row(w->s + r * K_BLOCK, seen, w->t->cap);
+    for (int r = 0; w->slope != 0 && r < x.rows; r++)
+        slope_row(w->s + r * K_BLOCK, seen, w->slope, x.k0 - (x.q0 + r));
     for (int r = 0; w->positions && r < x.rows; r++)
         for (int64_t c = 0; c < seen; c += VL)
             v_store(w->s + r * K_BLOCK + c,
                     v_load(w->s + r * K_BLOCK + c) + v_load(x.diagonal - r + c));
     softmax_tile(w, &x, seen);
-    for (int64_t e = 0; e < pad; e += TILE_COLS)
+    for (int64_t e = 0; e < v_pad; e += TILE_COLS)
         kernel_tile(&(struct tile_product){
-            x.rows, (int)(pad - e < TILE_COLS ? pad - e : TILE_COLS), seen, w->s, K_BLOCK,
-            1, x.v + e, pad, x.o + e, pad, true});
+            x.rows, (int)(v_pad - e < TILE_COLS ? v_pad - e : TILE_COLS), seen, w->s,
+            K_BLOCK, 1, x.v + e, v_pad, x.o + e, v_pad, true});
 }
 
 /* The block of queries at positions q0..q1-1 against the packed keys k0..k1-1. */
@@ -177,11 +193,11 @@ static void forward_block(const struct task *w, int64_t q0, int64_t q1, int64_t 
                               w->diagonal);
         for (int64_t r = 0; r < q1 - q0; r += TILE_ROWS) {
             const int64_t rows = q1 - q0 - r < TILE_ROWS ? q1 - q0 - r : TILE_ROWS;
-            forward_tile(w,
-                         (struct tile){(int)rows, q0 + r, k, keys,
-                                       w->kt + (k - k0) * w->dim, w->v + (k - k0) * w->pad,
-                                       w->q + r * w->pad, w->diagonal + (q1 - 1 - q0 - r),
-                                       w->o + r * w->pad, max + r, sum + r * VL});
+            forward_tile(w, (struct tile){(int)rows, q0 + r, k, keys,
+                                          w->kt + (k - k0) * w->dim,
+                                          w->v + (k - k0) * w->v_pad, w->q + r * w->pad,
+                                          w->diagonal + (q1 - 1 - q0 - r),
+                                          w->o + r * w->v_pad, max + r, sum + r * VL});
         }
     }
 }
@@ -192,8 +208,8 @@ static void finish_block(const struct task *w, int64_t rows, const float *max,
     for (int64_t r = 0; r < rows; r++) {
         const float total = v_sum(v_load(sum + r * VL));
         const float inverse = total > 0 ? 1.0f / total : 0;
-        for (int64_t e = 0; e < w->pad; e += VL)
-            v_store(w->o + r * w->pad + e, v_load(w->o + r * w->pad + e) * inverse);
+        for (int64_t e = 0; e < w->v_pad; e += VL)
+            v_store(w->o + r * w->v_pad + e, v_load(w->o + r * w->v_pad + e) * inverse);
         lse[r] = LN_2 * (max[r] + log2f(total));
     }
 }
@@ -219,7 +235,7 @@ struct head {
 static void forward_task(const struct task *w, const struct head *h, int64_t q0, int64_t q1,
                          int64_t most) {
     const struct kernel_attention *t = w->t;
-    const int64_t dim = w->dim, pad = w->pad;
+    const int64_t dim = w->dim, value = w->value, v_pad = w->v_pad;
     const int64_t last = t->first + q1; /* keys that the last query sees */
     const int64_t keys = t->causal && last < most ? last : most;
     const int64_t begin = kernel_attention_from(t, w->b, t->first + q0) / K_BLOCK * K_BLOCK;
@@ -227,7 +243,7 @@ static void forward_task(const struct task *w, const struct head *h, int64_t q0,
     for (int64_t k0 = begin; k0 < keys; k0 += w->keys_most) {
         const int64_t k1 = keys - k0 < w->keys_most ? keys : k0 + w->keys_most;
         kernel_tile_pack_transposed(k1 - k0, dim, h->k + k0 * t->kv_seq, t->kv_seq, w->kt);
-        kernel_tile_pack(k1 - k0, dim, 1.0f, h->v + k0 * t->kv_seq, t->kv_seq, w->v);
+        kernel_tile_pack(k1 - k0, value, 1.0f, h->v + k0 * t->v_seq, t->v_seq, w->v);
         for (int64_t i = q0; i < q1; i += Q_BLOCK) {
             const int64_t rows = q1 - i < Q_BLOCK ? q1 - i : Q_BLOCK;
             float *max = w->max + (i - q0), *sum = w->sum + (i - q0) * VL;
@@ -238,13 +254,13 @@ static void forward_task(const struct task *w, const struct head *h, int64_t q0,
             kernel_tile_pack(rows, dim, t->scale * LOG2_E, h->q + i * t->q_seq, t->q_seq,
                              w->q);
             if (k0 <= from && !t->more) /* its first keys */
-                memset(w->o, 0, (size_t)(rows * pad) * sizeof *w->o);
+                memset(w->o, 0, (size_t)(rows * v_pad) * sizeof *w->o);
             else
-                kernel_tile_pack(rows, dim, 1.0f, h->o + i * t->o_seq, t->o_seq, w->o);
+                kernel_tile_pack(rows, value, 1.0f, h->o + i * t->o_seq, t->o_seq, w->o);
             forward_block(w, end - rows, end, k0, k1, max, sum);
             if (k1 == keys || (t->causal && k1 >= end))
                 finish_block(w, rows, max, sum, h->lse + i);
-            kernel_tile_unpack(rows, dim, 1.0f, w->o, h->o + i * t->o_seq, t->o_seq);
+            kernel_tile_unpack(rows, value, 1.0f, w->o, h->o + i * t->o_seq, t->o_seq);
         }
     }
 }
@@ -255,17 +271,18 @@ static void forward_one(const struct kernel_attention *t, const struct positions
     const struct kernel_attention_task x = kernel_attention_task(t, most, i);
     struct task w = make_task(t, p, kernel_scratch(thread));
     w.b = x.b;
+    w.slope = t->slope.by != 0 ? LOG2_E * alibi_slope(&t->slope, x.h) : 0;
     if (p)
         position_near(p, TYPE, t->positions, x.h, LOG2_E, w.near);
     const struct head own = {all->q + x.b * t->q_batch + x.h * t->dim, all->k + x.kv_at,
-                             all->v + x.kv_at, all->o + x.b * t->o_batch + x.h * t->dim,
+                             all->v + x.v_at, all->o + x.b * t->o_batch + x.h * t->value,
                              all->lse + x.head * t->q_len};
     forward_task(&w, &own, x.q0, x.q1, kernel_attention_keys(t, x.b));
 }
 
 /* The result over no keys. */
 static void see_nothing(const struct kernel_attention *t, T *o, float *lse) {
-    const int64_t width = t->heads * t->dim, rows = t->batch * t->q_len;
+    const int64_t width = t->heads * t->value, rows = t->batch * t->q_len;
     for (int64_t i = 0; i < rows; i++)
         memset(o + i / t->q_len * t->o_batch + i % t->q_len * t->o_seq, 0,
                (size_t)width * sizeof *o);
@@ -275,7 +292,8 @@ static void see_nothing(const struct kernel_attention *t, T *o, float *lse) {
 
 void kernel_attention(const struct kernel_attention *t, const T *q, const T *k, const T *v,
                       T *o, float *lse) {
-    assert(t->dim <= 1024 && "a head this wide does not fit the scratch");
+    assert(t->dim <= 1024 && t->value <= 1024 &&
+           "a head this wide does not fit the scratch");
     if (!t->more && kernel_attention_blind(t)) {
         struct kernel_attention from = *t;
         from.more = true;
@@ -283,8 +301,8 @@ void kernel_attention(const struct kernel_attention *t, const T *q, const T *k, 
         kernel_attention(&from, q, k, v, o, lse);
         return;
     }
-    if (TYPE == DTYPE_bf16 && !t->window && !t->starts && t->cap == 0 &&
-        kernel_attention_dot(t, q, k, v, o, lse))
+    if (TYPE == DTYPE_bf16 && !t->window && !t->starts && t->cap == 0 && t->slope.by == 0 &&
+        t->value == t->dim && kernel_attention_dot(t, q, k, v, o, lse))
         return;
     const int64_t most =
         kernel_attention_queries(t, Q_BLOCK, TASK_QUERIES / Q_BLOCK * Q_BLOCK);

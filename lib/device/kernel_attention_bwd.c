@@ -47,12 +47,14 @@ struct task {
     const struct positions *positions; /* or NULL */
     int64_t b;                         /* the sample */
     int64_t dim, pad;                  /* of a head; rounded up to whole vectors */
+    int64_t value, v_pad;              /* the same of its values */
+    float slope;                       /* that ALiBi has for it, in units of log 2 */
     int64_t k_block;                   /* keys at a time */
     float *kt, *vt;                    /* panels of k_block keys and values, transposed */
     float *k;                          /* [k_block, pad], times scale */
-    float *dk, *dv;                    /* [k_block, pad] */
+    float *dk, *dv;                    /* [k_block, pad], [k_block, v_pad] */
     float *q;                          /* [Q_BLOCK, pad], times scale log2(e) */
-    float *dout, *dq;                  /* [Q_BLOCK, pad] */
+    float *dout, *dq;                  /* [Q_BLOCK, v_pad], [Q_BLOCK, pad] */
     float *p, *ds;                     /* [Q_BLOCK, k_block] */
     float *row_sum;                    /* [Q_BLOCK]: D */
     float *near, *dnear;         /* what the head adds at each distance, and its gradient */
@@ -61,22 +63,27 @@ struct task {
 };
 
 static int64_t key_block_size(const struct kernel_attention *t) {
-    return t->dim <= 512 ? K_BLOCK : K_BLOCK_WIDE;
+    return t->dim <= 512 && t->value <= 512 ? K_BLOCK : K_BLOCK_WIDE;
 }
 
 static struct task make_task(const struct kernel_attention *t, const struct positions *p,
                              float *start) {
     float *at = start;
-    struct task w = {.t = t, .positions = p, .dim = t->dim, .pad = kernel_tile_pad(t->dim)};
+    struct task w = {.t = t,
+                     .positions = p,
+                     .dim = t->dim,
+                     .pad = kernel_tile_pad(t->dim),
+                     .value = t->value,
+                     .v_pad = kernel_tile_pad(t->value)};
     w.k_block = key_block_size(t);
     w.want_q = w.want_kv = true;
     w.kt = at, at += w.k_block * w.pad;
-    w.vt = at, at += w.k_block * w.pad;
+    w.vt = at, at += w.k_block * w.v_pad;
     w.k = at, at += w.k_block * w.pad;
     w.dk = at, at += w.k_block * w.pad;
-    w.dv = at, at += w.k_block * w.pad;
+    w.dv = at, at += w.k_block * w.v_pad;
     w.q = at, at += Q_BLOCK * w.pad;
-    w.dout = at, at += Q_BLOCK * w.pad;
+    w.dout = at, at += Q_BLOCK * w.v_pad;
     w.dq = at, at += Q_BLOCK * w.pad;
     w.p = at, at += Q_BLOCK * w.k_block;
     w.ds = at, at += Q_BLOCK * w.k_block;
@@ -133,6 +140,13 @@ VEC void cap_row(float *p, float *slope, int64_t seen, float cap) {
     }
 }
 
+/* Adds the slope of a head times the position, of which the first score has `first`. */
+VEC void add_slope(float *p, int64_t seen, float by, int64_t first) {
+    const vf lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    for (int64_t j = 0; j < seen; j += VL)
+        v_store(p + j, v_fma(lane + (float)(first + j), v_set(by), v_load(p + j)));
+}
+
 /* x[0 .. wide-1] *= y, whole vectors. */
 VEC void scale_vectors(float *x, const float *y, int64_t wide) {
     for (int64_t c = 0; c < wide; c += VL)
@@ -159,6 +173,8 @@ static void slope_tile(const struct task *w, int rows, int64_t r, int64_t q0, in
         const int64_t from = clamp(kernel_attention_from(w->t, w->b, q0 + i) - k0, wide);
         if (w->t->cap > 0)
             cap_row(p, slope, seen, w->t->cap);
+        if (w->slope != 0)
+            add_slope(p, seen, w->slope, k0 - (q0 + i));
         if (w->positions)
             add_vectors(p, w->diagonal + at - i, seen);
         slope_row(p, ds, own > 0 ? own : 0, wide, lse[i], w->row_sum[r + i]);
@@ -186,9 +202,9 @@ static void query_tile(const struct task *w, int rows, int64_t r, int64_t q0, in
         kernel_tile(&(struct tile_product){rows, tile_cols(seen - c), dim, w->q + r * pad,
                                            pad, 1, w->kt + c * dim, TILE_COLS, p + c,
                                            w->k_block, false});
-        kernel_tile(&(struct tile_product){rows, tile_cols(seen - c), dim,
-                                           w->dout + r * pad, pad, 1, w->vt + c * dim,
-                                           TILE_COLS, ds + c, w->k_block, false});
+        kernel_tile(&(struct tile_product){
+            rows, tile_cols(seen - c), w->value, w->dout + r * w->v_pad, w->v_pad, 1,
+            w->vt + c * w->value, TILE_COLS, ds + c, w->k_block, false});
     }
     slope_tile(w, rows, r, q0, k0, seen, at, lse);
     for (int64_t e = 0; w->want_q && e < pad; e += TILE_COLS)
@@ -209,7 +225,7 @@ static int64_t end_query(const struct task *w, int64_t q0, int64_t queries, int6
  * key. */
 static void key_tiles(const struct task *w, int64_t q0, int64_t queries, int64_t k0,
                       int64_t keys) {
-    const int64_t pad = w->pad;
+    const int64_t pad = w->pad, v_pad = w->v_pad;
     for (int64_t c = 0; c < keys; c += TILE_ROWS) {
         const int rows = tile_rows(keys - c);
         const int64_t r = w->t->causal && k0 + c > q0 ? k0 + c - q0 : 0;
@@ -218,14 +234,15 @@ static void key_tiles(const struct task *w, int64_t q0, int64_t queries, int64_t
         const int64_t end = end_query(w, q0, queries, k0 + c + rows - 1);
         if (r >= end)
             continue;
-        for (int64_t e = 0; e < pad; e += TILE_COLS) {
-            kernel_tile(&(struct tile_product){
-                rows, tile_cols(pad - e), end - r, w->p + r * w->k_block + c, 1, w->k_block,
-                w->dout + r * pad + e, pad, w->dv + c * pad + e, pad, true});
+        for (int64_t e = 0; e < v_pad; e += TILE_COLS)
+            kernel_tile(&(struct tile_product){rows, tile_cols(v_pad - e), end - r,
+                                               w->p + r * w->k_block + c, 1, w->k_block,
+                                               w->dout + r * v_pad + e, v_pad,
+                                               w->dv + c * v_pad + e, v_pad, true});
+        for (int64_t e = 0; e < pad; e += TILE_COLS)
             kernel_tile(&(struct tile_product){
                 rows, tile_cols(pad - e), end - r, w->ds + r * w->k_block + c, 1,
                 w->k_block, w->q + r * pad + e, pad, w->dk + c * pad + e, pad, true});
-        }
     }
 }
 
@@ -233,9 +250,9 @@ static void key_tiles(const struct task *w, int64_t q0, int64_t queries, int64_t
 static void row_sums(const struct task *w, int64_t rows, const T *o) {
     for (int64_t r = 0; r < rows; r++, o += w->t->o_seq) {
         vf sum = v_set(0);
-        for (int64_t e = 0; e < w->dim; e += VL) {
-            int64_t lanes = w->dim - e < VL ? w->dim - e : VL;
-            sum = v_fma(v_load_n(o + e, lanes), v_load(w->dout + r * w->pad + e), sum);
+        for (int64_t e = 0; e < w->value; e += VL) {
+            int64_t lanes = w->value - e < VL ? w->value - e : VL;
+            sum = v_fma(v_load_n(o + e, lanes), v_load(w->dout + r * w->v_pad + e), sum);
         }
         w->row_sum[r] = v_sum(sum);
     }
@@ -248,7 +265,7 @@ static void block_pair(const struct task *w, const struct head *h, int64_t q0, i
     const int64_t dim = w->dim, pad = w->pad, position = t->first + q0;
     const int64_t nearest = k0 - (position + rows - 1), distances = keys + rows - 1;
     kernel_tile_pack(rows, dim, t->scale * LOG2_E, h->q + q0 * t->q_seq, t->q_seq, w->q);
-    kernel_tile_pack(rows, dim, 1.0f, h->dout + q0 * t->o_seq, t->o_seq, w->dout);
+    kernel_tile_pack(rows, w->value, 1.0f, h->dout + q0 * t->o_seq, t->o_seq, w->dout);
     row_sums(w, rows, h->o + q0 * t->o_seq);
     if (w->want_q && k0 <= kernel_attention_from(t, w->b, position) && !t->more)
         memset(w->dq, 0, (size_t)(rows * pad) * sizeof *w->dq);
@@ -270,15 +287,16 @@ static void block_pair(const struct task *w, const struct head *h, int64_t q0, i
 }
 
 /* One head's queries q0..q1-1 against the packed keys k0..k0+keys-1. */
-static void head_pairs(const struct task *w, const struct head *s, int64_t head, int64_t k0,
+static void head_pairs(struct task *w, const struct head *s, int64_t head, int64_t k0,
                        int64_t keys, int64_t q0, int64_t q1) {
     const struct kernel_attention *t = w->t;
-    const int64_t at = head * t->dim;
+    const int64_t at = head * t->dim, o_at = head * t->value;
     const struct head h = {.q = s->q + at,
-                           .o = s->o + at,
+                           .o = s->o + o_at,
                            .lse = s->lse + head * t->q_len,
-                           .dout = s->dout + at,
+                           .dout = s->dout + o_at,
                            .dq = s->dq + at};
+    w->slope = t->slope.by != 0 ? LOG2_E * alibi_slope(&t->slope, head) : 0;
     if (w->positions) {
         position_near(w->positions, TYPE, t->positions, head, LOG2_E, w->near);
         memset(w->dnear, 0, POSITION_NEAR * sizeof *w->dnear);
@@ -300,28 +318,29 @@ struct part {
 };
 
 /* One block of keys of a sample. */
-static void key_block(const struct task *w, const struct head *s, const struct part *x,
+static void key_block(struct task *w, const struct head *s, const struct part *x,
                       int64_t k0) {
     const struct kernel_attention *t = w->t;
     const int64_t dim = w->dim, at = x->kv_head * dim + k0 * t->kv_seq;
+    const int64_t value = w->value, v_at = x->kv_head * value + k0 * t->v_seq;
     const int64_t keys = t->kv_len - k0 < w->k_block ? t->kv_len - k0 : w->k_block;
     const int64_t seen = clamp(x->seen - k0, keys);
     kernel_tile_pack_transposed(keys, dim, s->k + at, t->kv_seq, w->kt);
-    kernel_tile_pack_transposed(keys, dim, s->v + at, t->kv_seq, w->vt);
+    kernel_tile_pack_transposed(keys, value, s->v + v_at, t->v_seq, w->vt);
     kernel_tile_pack(keys, dim, t->scale, s->k + at, t->kv_seq, w->k);
     memset(w->dk, 0, (size_t)(keys * w->pad) * sizeof *w->dk);
-    memset(w->dv, 0, (size_t)(keys * w->pad) * sizeof *w->dv);
+    memset(w->dv, 0, (size_t)(keys * w->v_pad) * sizeof *w->dv);
     for (int64_t h = x->head; seen && h < x->end_head; h++)
         head_pairs(w, s, h, k0, seen, x->q0, x->q1);
     if (!w->want_kv)
         return;
     /* The packed queries carry scale * log2(e); scale belongs to dK, log2(e) does not. */
     kernel_tile_unpack(keys, dim, LN_2, w->dk, s->dk + at, t->kv_seq);
-    kernel_tile_unpack(keys, dim, 1.0f, w->dv, s->dv + at, t->kv_seq);
+    kernel_tile_unpack(keys, value, 1.0f, w->dv, s->dv + v_at, t->v_seq);
 }
 
 /* Keys that no query sees have gradients too: zeros. */
-static void all_keys(const struct task *w, const struct head *s, const struct part *x) {
+static void all_keys(struct task *w, const struct head *s, const struct part *x) {
     const struct kernel_attention *t = w->t;
     const int64_t last = t->first + x->q1; /* keys that the last query sees, if any */
     const int64_t keys = t->causal && !w->want_kv && last < t->kv_len ? last : t->kv_len;
@@ -349,13 +368,13 @@ static struct head sample(const struct kernel_attention *t, const struct head *a
                           int64_t b) {
     return (struct head){all->q + b * t->q_batch,
                          all->k + b * t->kv_batch,
-                         all->v + b * t->kv_batch,
+                         all->v + b * t->v_batch,
                          all->o + b * t->o_batch,
                          all->lse + b * t->heads * t->q_len,
                          all->dout + b * t->o_batch,
                          all->dq + b * t->q_batch,
                          all->dk + b * t->kv_batch,
-                         all->dv + b * t->kv_batch,
+                         all->dv + b * t->v_batch,
                          all->dpositions};
 }
 
@@ -416,7 +435,8 @@ static void clear_queries(const struct kernel_attention *t, T *dq) {
 
 void kernel_attention_bwd(const struct kernel_attention *t,
                           const struct kernel_attention_bwd *of) {
-    assert(t->dim <= 1024 && "a head this wide does not fit the scratch");
+    assert(t->dim <= 1024 && t->value <= 1024 &&
+           "a head this wide does not fit the scratch");
     if (!t->more && kernel_attention_blind(t)) {
         struct kernel_attention from = *t;
         from.more = true;
@@ -424,8 +444,8 @@ void kernel_attention_bwd(const struct kernel_attention *t,
         kernel_attention_bwd(&from, of);
         return;
     }
-    if (TYPE == DTYPE_bf16 && !t->window && !t->starts && t->cap == 0 &&
-        kernel_attention_bwd_dot(t, of))
+    if (TYPE == DTYPE_bf16 && !t->window && !t->starts && t->cap == 0 && t->slope.by == 0 &&
+        t->value == t->dim && kernel_attention_bwd_dot(t, of))
         return;
     const struct head all = {of->q,    of->k,  of->v,  of->o,  of->lse,
                              of->dout, of->dq, of->dk, of->dv, of->dpositions};

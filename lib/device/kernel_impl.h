@@ -110,9 +110,9 @@ void kernel_blas_release(void);
 bool kernel_blas_tiles(void);
 
 /* The forward pass as tasks: queries q0..q1-1 of head h of sample b, which is head `head` of all, and where
- * its keys begin. */
+ * its keys and its values begin. */
 struct kernel_attention_task {
-    int64_t b, h, head, q0, q1, kv_at;
+    int64_t b, h, head, q0, q1, kv_at, v_at;
 };
 /* Task `i` of those that take `most` queries of a head each. */
 static inline struct kernel_attention_task
@@ -121,8 +121,14 @@ kernel_attention_task(const struct kernel_attention *t, int64_t most, int64_t i)
     const int64_t head = i / chunks, b = head / t->heads, h = head % t->heads;
     const int64_t q0 = i % chunks * most;
     const int64_t q1 = t->q_len - q0 < most ? t->q_len : q0 + most;
-    return (struct kernel_attention_task){
-        b, h, head, q0, q1, b * t->kv_batch + (t->first_head + h) / t->group * t->dim};
+    const int64_t kv_head = (t->first_head + h) / t->group;
+    return (struct kernel_attention_task){b,
+                                          h,
+                                          head,
+                                          q0,
+                                          q1,
+                                          b * t->kv_batch + kv_head * t->dim,
+                                          b * t->v_batch + kv_head * t->value};
 }
 /* Queries of a task, in blocks: whole heads, up to `most` queries, while these keep the threads busy. */
 static inline int64_t kernel_attention_queries(const struct kernel_attention *t,

@@ -32,6 +32,8 @@ static float softmax(int64_t n, const T *x, float *p) {
     return max + logf(all);
 }
 
+enum { ROUTE_MOST_PARTS = 32 }; /* groups of experts */
+
 static bool among(const int32_t *list, int64_t n, int64_t x) {
     for (int64_t i = 0; i < n; i++)
         if (list[i] == x)
@@ -48,26 +50,84 @@ static int32_t largest(int64_t n, const T *x, const int32_t *chosen, int64_t n_c
     return (int32_t)best;
 }
 
+/* The same of floats. */
+static int32_t largest_of(int64_t n, const float *x, const int32_t *chosen,
+                          int64_t n_chosen) {
+    int64_t best = -1;
+    for (int64_t j = 0; j < n; j++)
+        if ((best < 0 || x[j] > x[best]) && !among(chosen, n_chosen, j))
+            best = j;
+    return (int32_t)best;
+}
+
 /* ---- route -------------------------------------------------------------------------------- */
 
-/* What gates of the probabilities of a token's choices are divided by. */
+/* What gates of the probabilities of a token's choices are divided by. Sigmoids may all vanish. */
 static float divisor(const struct route_n *n, const float *p, const int32_t *slots) {
-    float sum = 0;
+    float sum = n->sigmoid ? 1e-20f : 0;
     for (int64_t c = 0; c < n->choices; c++)
         sum += p[slots[c] % n->experts];
     return n->normalize ? sum : 1;
 }
 
-/* Gates of these tokens, and their experts in the place of slots. */
-static void choose(const struct route_n *n, int64_t first, int64_t end, const T *logits,
-                   float *p, T *gates, int32_t *slots) {
-    for (int64_t i = first; i < end; i++) {
-        const T *x = logits + i * n->experts;
-        int32_t *chosen = slots + i * n->choices;
+/* What a row's gates are made of: the softmax of its logits, or the sigmoid of each. */
+static void score(const struct route_n *n, const T *x, float *p) {
+    if (!n->sigmoid) {
         softmax(n->experts, x, p);
+        return;
+    }
+    for (int64_t j = 0; j < n->experts; j++)
+        p[j] = 1 / (1 + expf(-get(x + j)));
+}
+
+/* The sum of the best one or two of a group of experts. */
+static float group_score(int64_t n, const float *key, int64_t best) {
+    float first = -INFINITY, second = -INFINITY;
+    for (int64_t j = 0; j < n; j++) {
+        second = key[j] > first ? first : key[j] > second ? key[j] : second;
+        first = key[j] > first ? key[j] : first;
+    }
+    return best > 1 ? first + second : first;
+}
+
+/* Leaves the keys of the groups that score best (DeepSeek-AI, DeepSeek-V2, 2024); others are never chosen. */
+static void keep_groups(const struct route_n *n, float *key) {
+    const int64_t each = n->experts / n->parts;
+    float group[ROUTE_MOST_PARTS];
+    int32_t kept[ROUTE_MOST_PARTS];
+    for (int64_t g = 0; g < n->parts; g++)
+        group[g] = group_score(each, key + g * each, n->best);
+    for (int64_t k = 0; k < n->kept; k++)
+        kept[k] = largest_of(n->parts, group, kept, k);
+    for (int64_t j = 0; j < n->experts; j++)
+        key[j] = among(kept, n->kept, j / each) ? key[j] : -INFINITY;
+}
+
+/* The choices of a row: by its logits, or where more counts by scores, in key[experts]. */
+static void choose_row(const struct route_n *n, const T *x, const T *bias, const float *p,
+                       float *key, int32_t *chosen) {
+    if (!n->sigmoid && !n->parts && !bias) {
         for (int64_t c = 0; c < n->choices; c++)
             chosen[c] = largest(n->experts, x, chosen, c);
-        float scale = 1 / divisor(n, p, chosen);
+        return;
+    }
+    for (int64_t j = 0; j < n->experts; j++)
+        key[j] = p[j] + (bias ? get(bias + j) : 0);
+    if (n->parts)
+        keep_groups(n, key);
+    for (int64_t c = 0; c < n->choices; c++)
+        chosen[c] = largest_of(n->experts, key, chosen, c);
+}
+
+/* Gates of these tokens, and their experts in the place of slots. */
+static void choose(const struct route_n *n, int64_t first, int64_t end, float gain,
+                   const struct route_src *in, float *p, T *gates, int32_t *slots) {
+    for (int64_t i = first; i < end; i++) {
+        const T *x = (const T *)in->logits + i * n->experts;
+        int32_t *chosen = slots + i * n->choices;
+        score(n, x, p);
+        choose_row(n, x, in->bias, p, p + n->experts, chosen);
+        float scale = gain / divisor(n, p, chosen);
         for (int64_t c = 0; c < n->choices; c++)
             put(gates + i * n->choices + c, p[chosen[c]] * scale);
     }
@@ -86,10 +146,10 @@ static void take_slots(const struct route_n *n, int32_t *slots, int32_t *taken) 
 CPU_FUNCTION(route) {
     int32_t *slots = out->slots;
     int64_t rows = n->groups * n->tokens, each = n->tokens * n->choices;
-    (void)a;
+    const float gain = a->scale;
     KERNEL_SPLIT(
         rows, 1, rows * n->experts,
-        choose(n, first, end, in->logits, kernel_scratch(thread), out->gates, slots));
+        choose(n, first, end, gain, in, kernel_scratch(thread), out->gates, slots));
     KERNEL_SPLIT(n->groups, 1, rows * n->choices, {
         for (int64_t g = first; g < end; g++)
             take_slots(n, slots + g * each, (int32_t *)kernel_scratch(thread));
@@ -97,35 +157,41 @@ CPU_FUNCTION(route) {
 }
 
 /* Gates are g = p / s of the chosen, s = 1 or their sum: dx = p (dp - sum p dp), dp = dg of the
- * chosen, and with the sum, whose other terms have no gradient, the same of g among them. */
-static void route_row(const struct route_n *n, const T *x, const int32_t *slots,
+ * chosen, and with the sum, whose other terms have no gradient, the same of g among them. Of sigmoids dx =
+ * p (1 - p) dp. All is multiplied by the gain. */
+static void route_row(const struct route_n *n, float gain, const T *x, const int32_t *slots,
                       const T *dgates, float *p, T *dx) {
-    softmax(n->experts, x, p);
+    score(n, x, p);
     float scale = 1 / divisor(n, p, slots), sum = 0, *slope = p + n->experts;
     for (int64_t c = 0; c < n->choices; c++)
         sum += p[slots[c] % n->experts] * scale * get(dgates + c);
     for (int64_t j = 0; j < n->experts; j++)
-        slope[j] = n->normalize ? 0 : -p[j] * sum;
+        slope[j] = n->normalize || n->sigmoid ? 0 : -p[j] * sum;
     for (int64_t c = 0; c < n->choices; c++) {
         int64_t j = slots[c] % n->experts;
-        slope[j] += p[j] * scale * (n->normalize ? get(dgates + c) - sum : get(dgates + c));
+        float d = p[j] * scale * (n->normalize ? get(dgates + c) - sum : get(dgates + c));
+        slope[j] += n->sigmoid ? d * (1 - p[j]) : d;
     }
     for (int64_t j = 0; j < n->experts; j++)
-        put(dx + j, slope[j]);
+        put(dx + j, gain * slope[j]);
 }
 
 CPU_FUNCTION(route_dx) {
-    const struct route_n shape = {n->groups,  n->tokens,    n->experts,
-                                  n->choices, n->normalize, 0};
+    const struct route_n shape = {.groups = n->groups,
+                                  .tokens = n->tokens,
+                                  .experts = n->experts,
+                                  .choices = n->choices,
+                                  .normalize = n->normalize,
+                                  .sigmoid = n->sigmoid};
     const T *logits = in->logits, *dgates = in->dgates;
     const int32_t *slots = in->slots;
     T *dlogits = out->dlogits;
     int64_t rows = n->groups * n->tokens, k = n->choices;
-    (void)a;
+    const float gain = a->scale;
     KERNEL_SPLIT(rows, 1, rows * n->experts, {
         for (int64_t i = first; i < end; i++)
-            route_row(&shape, logits + i * shape.experts, slots + i * k, dgates + i * k,
-                      kernel_scratch(thread), dlogits + i * shape.experts);
+            route_row(&shape, gain, logits + i * shape.experts, slots + i * k,
+                      dgates + i * k, kernel_scratch(thread), dlogits + i * shape.experts);
     });
 }
 

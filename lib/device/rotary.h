@@ -24,7 +24,11 @@ struct rotary_angles {
     double factor, original, low, high;
     bool by_pair;
     float gain; /* of what is turned */
+    const double *
+        slower; /* by pair, how much slower it turns (Ding et al., LongRoPE, 2024), and nothing
+                           * else counts; or NULL. Of the host */
 };
+enum { ROTARY_MOST_LISTED = 256 }; /* pairs of such a list */
 
 /* The pair that would turn so often in an original sequence. */
 BOTH double rotary_pair_of(const struct rotary_angles *r, double turns) {
@@ -46,9 +50,16 @@ BOTH double rotary_slowed(const struct rotary_angles *r, double pair, double fre
     return fmin(fmax((at - from) / (to - from), 0.0), 1.0);
 }
 
+/* Radians per position, of what is not slowed down. */
+BOTH double rotary_plain(const struct rotary_angles *r, int64_t pair) {
+    return exp2(-2 * (double)pair / (double)r->turned * r->log2_base);
+}
+
 /* Radians per position. */
 BOTH double rotary_frequency(const struct rotary_angles *r, int64_t pair) {
-    const double frequency = exp2(-2 * (double)pair / (double)r->turned * r->log2_base);
+    const double frequency = rotary_plain(r, pair);
+    if (r->slower)
+        return frequency / r->slower[pair];
     if (r->factor == 1)
         return frequency;
     const double slowed = rotary_slowed(r, (double)pair, frequency);

@@ -149,6 +149,12 @@ static int part_at(const struct target *t, int step) {
     return (me - step + parts) % parts;
 }
 
+/* Of all ranks, of the tensor that the instruction is about. */
+static int64_t heads_of(const struct target *t) {
+    const struct shape *s = &t->m->tensors[t->ins->tensor].shape;
+    return t->m->dims[s->dim[s->rank - 2]].size;
+}
+
 /* Where the rank's queries begin, in the sequence and among the heads, and where its keys do. */
 ARGS(attention) {
     const struct attention_n *n = &t->ins->n.attention; /* all begin like this */
@@ -160,8 +166,24 @@ ARGS(attention) {
     a->first_head = b.first[2] % (n->group * n->kv_heads);
     a->distance = (int)attr[ATTR_distance];
     a->cap = (float)attr[ATTR_softcap];
+    a->slope =
+        (struct alibi){(float)attr[ATTR_slope], (int32_t)b.first[2], (int32_t)heads_of(t)};
     const float fan = attr[ATTR_fan] != 0 ? (float)attr[ATTR_fan] : (float)n->dim;
+    const double temper = 1 + 0.1 * attr[ATTR_temper] * log(fmax(attr[ATTR_factor], 1));
     a->scale = attr[ATTR_scale] != 0 ? (float)attr[ATTR_scale] : 1.0f / sqrtf(fan);
+    a->scale *= (float)(temper * temper);
+}
+
+/* Where the rank's heads of x begin among those that read one of its heads of z. */
+ARGS(join) {
+    const struct join_n *n = &t->ins->n.join; /* both begin like this */
+    const struct box b = local_box(t);
+    const int heads = t->m->tensors[t->ins->tensor].shape.rank - 2;
+    t->r->args.first_head = b.first[heads] % (n->group * n->few);
+}
+
+ARGS(route) {
+    t->r->args.scale = (float)attr_of(t, ATTR_gain);
 }
 
 /* Of no op: the sum of what replicas have becomes their mean. */
@@ -187,7 +209,8 @@ ARGS(rotary) {
         .low = attr_of(t, ATTR_low),
         .high = attr_of(t, ATTR_high),
         .by_pair = attr_of(t, ATTR_by_pair) != 0,
-        .gain = (float)attr_of(t, ATTR_gain)};
+        .gain = (float)attr_of(t, ATTR_gain),
+        .slower = t->m->ops[t->ins->op].slower};
 }
 
 ARGS(copy) {
@@ -245,6 +268,10 @@ static fill_args *const table[OPCODE_COUNT] = {
     [I_attention_more] = attention,
     [I_attention_more_bwd] = attention,
     [I_rotary] = rotary,
+    [I_join] = join,
+    [I_join_bwd] = join,
+    [I_route] = route,
+    [I_route_dx] = route,
     [I_scale] = scale,
     [I_softcap] = softcap,
     [I_softcap_dx] = softcap,

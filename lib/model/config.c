@@ -1,6 +1,7 @@
 /* A config.json against the table that a family's model has of it. */
 #include "model/config.h"
 
+#include "model/config_experts.h"
 #include "model/config_layers.h"
 #include "model/config_rope.h"
 #include "model/weights.h"
@@ -98,19 +99,26 @@ static bool is_length(const char *key) {
 }
 
 /* Other forms of keys in the one that tables have: rope_parameters, layer_types, names of classes instead
- * of their number, experts by the name that the family's table has not. */
+ * of their number, other names of keys than the family's table has. */
 static json_t *in_older_form(const json_t *config, const json_t *section) {
+    static const char *const names[][2] = {{"num_local_experts", "num_experts"},
+                                           {"n_embed", "hidden_size"},
+                                           {"num_attention_heads", "n_head"},
+                                           {"num_hidden_layers", "n_layer"}};
+    const json_t *table = json_object_get(section, "config");
     json_t *c = json_copy((json_t *)config), *v;
-    if (json_object_get(json_object_get(section, "config"), "num_experts") &&
-        !json_object_get(c, "num_experts") &&
-        (v = json_object_get(c, "num_local_experts"))) {
-        json_object_set(c, "num_experts", v);
-        json_object_del(c, "num_local_experts");
-    }
-    config_rope_flatten(c, json_object_get(section, "config"));
-    config_layers_flatten(c, json_object_get(section, "config"));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (json_object_get(table, names[i][1]) && !json_object_get(table, names[i][0]) &&
+            (v = json_object_get(c, names[i][0]))) {
+            if (!json_object_get(c, names[i][1]))
+                json_object_set(c, names[i][1], v);
+            json_object_del(c, names[i][0]);
+        }
+    config_rope_flatten(c, table);
+    config_layers_flatten(c, table);
+    config_experts_flatten(c, table);
     if (json_is_object(v = json_object_get(c, "id2label")) &&
-        json_object_get(json_object_get(section, "config"), "num_labels"))
+        json_object_get(table, "num_labels"))
         json_object_set_new(c, "num_labels", json_integer((json_int_t)json_object_size(v)));
     /* T5's result is scaled where its embedding is tied, which newer configs say apart. */
     if (json_is_boolean(v = json_object_get(c, "scale_decoder_outputs"))) {
@@ -247,7 +255,8 @@ static int put(json_t *doc, json_t *done, const char *name, const char *key, jso
     if (before && !same(before, v))
         rc = differs(key, before, v, "another key", err);
     else if (where == sizes ? !json_is_integer(v) && !json_is_string(v)
-                            : !json_is_number(v))
+             : json_is_array(json_object_get(where, name)) ? !json_is_array(v)
+                                                           : !json_is_number(v))
         rc = err_input(err, "%.64s: expected a %snumber, got %s", key,
                        where == sizes ? "whole " : "", json_type_name(v));
     if (rc == 0) {
@@ -273,7 +282,8 @@ static int read_key(json_t *doc, json_t *done, const json_t *section, const json
     const json_t *own = json_object_get(sizes, name);
     if (!own && !json_object_get(rates, name))
         return 0; /* it follows from others */
-    if (*text == '~' && (!v || json_is_null(v)))
+    if (*text == '~' &&
+        (!v || json_is_null(v) || json_is_null(json_object_get(config, key))))
         return put(doc, done, name, key, json_integer(0), err);
     if (!v)
         return json_is_string(own) || is_dropout(key)
@@ -330,6 +340,8 @@ static int compare(const json_t *section, const json_t *own, const json_t *absen
     json_t *want;
     json_object_foreach((json_t *)own, key, want) {
         const json_t *got = json_object_get(config, key);
+        if (json_is_null(got) && json_is_null(want))
+            continue;
         if (!got || json_is_null(got))
             got = json_object_get(absent, key);
         if (!got || is_unread(key, section) || is_training(key) || is_length(key))

@@ -6,6 +6,9 @@
  *
  *     "rope_scaling": {"rope_type": "linear", "factor": 2}
  *     "rope_scaling.factor": 2, "rope_scaling.original": 0, "rope_scaling.low": 1, ...
+ *
+ * Where the table has "rope_scaling.temper", that is the share by which YaRN's scores grow with the factor
+ * (attention's temper). Where the table has "rope_scaling.short" and "rope_scaling.long", these are lists: LongRoPE's, or empty.
  */
 #ifndef WEFT_CONFIG_ROPE_H
 #define WEFT_CONFIG_ROPE_H

@@ -57,12 +57,14 @@ static const char *parse_dims(const char *p, struct kind_slot *s) {
     return p + 1;
 }
 
-/* "+name[dims]=init?", "~name[dims]", "name:int[dims]", "name:f32[dims]" */
+/* "+name[dims]=init?", "~name[dims]", "!name[dims]", "name:int[dims]", "name:f32[dims]" */
 static const char *parse_slot(const char *p, struct kind_slot *s) {
     s->once = *p == '+';
     p += s->once;
     s->running = *p == '~';
     p += s->running;
+    s->fixed = *p == '!';
+    p += s->fixed;
     size_t n = strcspn(p, ":[");
     memcpy(s->name, p, n);
     p += n;

@@ -12,6 +12,7 @@
  *     "weight[h]=ones"   how a parameter begins: ones, zeros; else normal
  *     "+bias[h]"         added once, after the sum over what is contracted
  *     "~mean[c]"         no weight: a running statistic, which no optimizer changes
+ *     "!bias[e]"         never trained: frozen from the beginning
  *     "k<=e"             among the roles: a dim is at most as large as another
  *     "qkv[b s 3 h d]"   a dim that must have this size, and cannot be split
  *     "x[b s h d%2]"     a dim whose size is a multiple of 2
@@ -92,14 +93,23 @@ bool role_splits(enum role role);
     X(softcap, ATTR_REAL, 0, 1e30)      /* attention: what no score reaches; 0: none */    \
     X(start, ATTR_INT, 0, 0x1p40)       /* rows: of the table, the first position's */     \
     X(step, ATTR_INT, 0, 2)             /* rows: to the next position's; 0: one for all */ \
-    X(at, ATTR_INT, 0, 0x1p40)          /* select: the position */
+    X(at, ATTR_INT, 0, 0x1p40)          /* select: the position */                         \
+    X(short, ATTR_LIST, 0, 257)         /* rotary: of a pair, so much slower, up to .. */  \
+    X(long, ATTR_LIST, 0, 257)          /* .. `original` positions, and in longer ones */  \
+    X(slope, ATTR_REAL, 0, 1e6)         /* attention: of the slopes of ALiBi; 0: none */   \
+    X(temper, ATTR_REAL, 0, 1e6)        /* attention: how scores grow with the factor */   \
+    X(sigmoid, ATTR_INT, 0, 2)          /* routing: a gate is of its own logit alone */    \
+    X(parts, ATTR_INT, 1, 33)           /* routing: groups that experts are in, and .. */  \
+    X(kept, ATTR_INT, 1, 33)            /* .. of how many of them a token's choices are */ \
+    X(best, ATTR_INT, 1, 3)             /* routing: so many experts speak for a group */
 enum attr {
 #define X(id, type, least, below) ATTR_##id,
     KIND_ATTRS(X)
 #undef X
         ATTR_COUNT
 };
-enum attr_type { ATTR_BOOL, ATTR_INT, ATTR_REAL };
+/* Of a list the number is how long it is. */
+enum attr_type { ATTR_BOOL, ATTR_INT, ATTR_REAL, ATTR_LIST };
 struct attr_info {
     const char *name;
     enum attr_type type;
@@ -138,17 +148,24 @@ enum kind_flag {
       "h coupled", "eps=1e-5", KIND_CHEAP)                                                 \
     X(rmsnorm, "rmsnorm", "x[B.. h]", "weight[h]=ones", "y[B.. h]", "h coupled",           \
       "eps=1e-5 offset=0", KIND_CHEAP)                                                     \
-    X(attention, "attention", "q[b s h d] k[b t h/ d] v[b t h/ d] lengths:int[b]?",        \
-      "positions[n h]?", "y[b s h d]", "t gathered d whole n whole",                       \
-      "causal=0 scale=0 fan=0 distance=128 window=0 softcap=0", KIND_BULKY)                \
-    X(attention_inside, "attention", "q[b s h d] k[b t h/ d] v[b t h/ d] starts:int[b s]", \
-      "positions[n h]?", "y[b s h d]", "t gathered d whole n whole",                       \
-      "causal=0 scale=0 fan=0 distance=128 window=0 softcap=0", KIND_BULKY)                \
+    X(attention, "attention", "q[b s h d] k[b t h/ d] v[b t h/ e] lengths:int[b]?",        \
+      "positions[n h]?", "y[b s h e]", "t gathered d whole e whole n whole",               \
+      "causal=0 scale=0 fan=0 distance=128 window=0 softcap=0 slope=0 factor=1 temper=0",  \
+      KIND_BULKY)                                                                          \
+    X(attention_inside, "attention", "q[b s h d] k[b t h/ d] v[b t h/ e] starts:int[b s]", \
+      "positions[n h]?", "y[b s h e]", "t gathered d whole e whole n whole",               \
+      "causal=0 scale=0 fan=0 distance=128 window=0 softcap=0 slope=0 factor=1 temper=0",  \
+      KIND_BULKY)                                                                          \
     X(attention_packed, "attention", "qkv[b s 3 h d] starts:int[b s]?", "positions[n h]?", \
       "y[b s h d]", "s whole d whole n whole",                                             \
-      "causal=0 scale=0 fan=0 distance=128 window=0 softcap=0", KIND_BULKY)                \
+      "causal=0 scale=0 fan=0 distance=128 window=0 softcap=0 slope=0 factor=1 temper=0",  \
+      KIND_BULKY)                                                                          \
     X(rotary, "rotary", "x[b s h d%2]", "", "y[b s h d]", "d whole",                       \
-      "base=10000 share=1 factor=1 original=0 low=1 high=4 by_pair=0 gain=1", KIND_CHEAP)  \
+      "base=10000 share=1 factor=1 original=0 low=1 high=4 by_pair=0 gain=1 "              \
+      "short=0 long=0",                                                                    \
+      KIND_CHEAP)                                                                          \
+    X(join, "join", "x[B.. h p] z[B.. h/ q]", "", "y[B.. h r]", "p whole q whole r whole", \
+      "", KIND_CHEAP)                                                                      \
     X(swiglu, "swiglu", "x[B..] z[B..]", "", "y[B..]", "", "", KIND_CHEAP)                 \
     X(geglu, "geglu", "x[B..] z[B..]", "", "y[B..]", "", "", KIND_CHEAP)                   \
     X(gelu, "gelu", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
@@ -161,8 +178,9 @@ enum kind_flag {
     X(scale, "scale", "x[B..]", "", "y[B..]", "", "fan=1 root=1", KIND_CHEAP)              \
     X(add, "add", "x[B..] z[B..]?", "", "y[B..]", "", "", 0)                               \
     X(dropout, "dropout", "x[B..]", "", "y[B..]", "", "rate=0", KIND_CHEAP)                \
-    X(route, "route", "logits[B.. t e]", "", "gates[B.. t k] slots:int[B.. t k]",          \
-      "t whole e whole k whole k<=e", "group=1 normalize=0", 0)                            \
+    X(route, "route", "logits[B.. t e]", "!bias[e]=zeros?",                                \
+      "gates[B.. t k] slots:int[B.. t k]", "t whole e whole k whole k<=e",                 \
+      "group=1 normalize=0 gain=1 sigmoid=0 parts=1 kept=1 best=1", 0)                     \
     X(dispatch, "dispatch", "x[B.. t h] slots:int[B.. t k]", "", "y[e B.. c h]",           \
       "t whole k whole c whole", "", 0)                                                    \
     X(combine, "combine", "x[e B.. c h] gates[B.. t k] slots:int[B.. t k]", "",            \
@@ -211,6 +229,7 @@ struct kind_slot {
     bool wide;    /* always f32, whatever the type of a plan's tensors */
     bool once;    /* a parameter that is added after the sum over contracted dims */
     bool running; /* a running statistic */
+    bool fixed;   /* never trained */
     enum slot_init init;
     int rank;
     struct pattern_dim dim[KIND_MAX_PATTERN];

@@ -116,10 +116,14 @@ static bool attends(const struct model_op *op) {
 static double attention_flops(const struct model *m, const struct model_op *op,
                               int64_t batch) {
     const struct shape *y = &m->tensors[op->out[0]].shape;
+    const struct shape *q = &m->tensors[op->in[0]].shape;
     const struct shape *keys = &m->tensors[op->in[op->n_in > 2]].shape;
+    const double columns =
+        (double)(m->dims[q->dim[q->rank - 1]].size + m->dims[y->dim[y->rank - 1]].size);
     double seen = keys_seen(m->dims[y->dim[1]].size, m->dims[keys->dim[1]].size,
                             op->attr[ATTR_causal] != 0, (int64_t)op->attr[ATTR_window]);
-    return 4 * shape_volume(m, y, batch) * seen;
+    return 2 * shape_volume(m, y, batch) / (double)m->dims[y->dim[y->rank - 1]].size *
+           columns * seen;
 }
 
 /* A product, and a convolution, of all dims of the iteration space. */

@@ -132,6 +132,9 @@ struct model_op {
     struct op_space space;
     struct axis_map *in_map, *param_map, *out_map;
     double attr[ATTR_COUNT];
+    /* Rotary with lists: how much slower each pair turns, by that of the two which holds for the
+     * sequence; or NULL. */
+    const double *slower;
 };
 
 /* One instance of a repeated block; blocks nest. */

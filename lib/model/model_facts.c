@@ -22,15 +22,15 @@ static void add_sizes(const struct model *m, json_t *facts) {
     }
 }
 
-/* An op of a repeated block once: of its first instance. */
+/* An op of a repeated block once: of the first instance that has it. */
 static void add_ops(const struct model *m, json_t *facts) {
     char name[200];
-    int seen = -1;
+    bool *seen = mem_array((size_t)m->n_file_ops, sizeof *seen);
     for (int i = 0; i < m->n_ops; i++) {
         const struct model_op *op = &m->ops[i];
-        if (op->file_op <= seen)
+        if (seen[op->file_op])
             continue;
-        seen = op->file_op;
+        seen[op->file_op] = true;
         snprintf(name, sizeof name, "the kind of %.100s", op->name);
         json_object_set_new(facts, name, json_string(kind_of(op->kind)->name));
         for (int a = 0; a < ATTR_COUNT; a++) {
@@ -40,7 +40,13 @@ static void add_ops(const struct model *m, json_t *facts) {
                      op->name);
             add_real(facts, name, op->attr[a]);
         }
+        for (int k = 0; op->slower && k < (int)op->attr[ATTR_short]; k++) {
+            snprintf(name, sizeof name, "how much slower pair %d of %.100s turns", k,
+                     op->name);
+            add_real(facts, name, op->slower[k]);
+        }
     }
+    free(seen);
 }
 
 char *model_facts(const struct model *m) {

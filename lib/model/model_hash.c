@@ -35,6 +35,8 @@ static uint64_t add_op(const struct model *m, uint64_t h, const struct model_op 
     for (int a = 0; a < ATTR_COUNT; a++)
         if (a <= ATTR_fan || op->attr[a] != kind_of(op->kind)->attr[a])
             h = add_real(a <= ATTR_fan ? h : add_int(h, a), op->attr[a]);
+    for (int i = 0; op->slower && i < (int)op->attr[ATTR_short]; i++)
+        h = add_real(h, op->slower[i]);
     return h;
 }
 

@@ -110,6 +110,7 @@ static int read_param(struct reader *r, const json_t *v, const struct model_op *
     p.decay = p.shape.rank >= 2 && p.init == INIT_NORMAL;
     p.init = uniform ? INIT_UNIFORM : p.init;
     p.running = slot->running;
+    p.frozen = slot->fixed;
     p.name = arena_printf(&r->m->arena, "%s.%s", op->name, slot->name);
     json_object_set_new(r->param_of, p.name, json_integer(r->params.n));
     arr_push(&r->params, p);
@@ -134,6 +135,12 @@ static int read_attr(struct reader *r, const json_t *v, const struct attr_info *
     const json_t *given = json_object_get(v, info->name);
     bool flag = false;
     int64_t whole = 0;
+    if (info->type == ATTR_LIST) {
+        const double *list;
+        const int n = read_list(r, given, info->name, &list, err);
+        *out = n;
+        return n < 0 ? -1 : 0;
+    }
     int rc = info->type == ATTR_BOOL  ? json_opt_bool(v, info->name, &flag, err)
              : info->type == ATTR_INT ? read_int(r, given, info->name, &whole, err)
                                       : read_real(r, given, info->name, out, err);
@@ -358,6 +365,8 @@ static int check_numbers(const struct model_op *op, struct err *err) {
     if (starts_of(op) && op->attr[ATTR_causal] == 0)
         return err_input(err, "in[%d]: only causal attention keeps inside documents",
                          starts_of(op));
+    if (op->attr[ATTR_slope] != 0 && op->param[0] >= 0)
+        return err_input(err, "slope: attention with positions has none");
     if (op->attr[ATTR_softcap] != 0 && op->param[0] >= 0)
         return err_input(err, "softcap: attention with positions has none");
     return 0;
@@ -367,6 +376,22 @@ static int check_numbers(const struct model_op *op, struct err *err) {
 static const struct model_dim *dim_behind(const struct reader *r, const struct shape *s,
                                           int k) {
     return &r->dim_list.p[s->dim[s->rank - k]];
+}
+
+/* What is joined has room in the result. */
+static int check_join(const struct reader *r, const struct model_op *op,
+                      const struct slot_shapes *shapes, struct err *err) {
+    if (op->kind != OP_join)
+        return 0;
+    const struct model_dim *x = dim_behind(r, shapes->in[0], 1);
+    const struct model_dim *z = dim_behind(r, shapes->in[1], 1);
+    const struct model_dim *y = dim_behind(r, shapes->out[0], 1);
+    return y->size == x->size + z->size
+               ? 0
+               : err_input(err,
+                           "y: \"%.64s\" is %lld, expected %lld: \"%.64s\" and \"%.64s\"",
+                           y->name, (long long)y->size, (long long)(x->size + z->size),
+                           x->name, z->name);
 }
 
 /* Rows, and positions, that an op names by number are there; what is put in front makes longer. */
@@ -402,6 +427,32 @@ static int check_positions(const struct reader *r, const struct model_op *op,
                      table->name, (long long)table->size, last);
 }
 
+/* Of the two lists of a rotary op, that which holds for its sequence; both have a number for each pair. */
+static int read_pairs(struct reader *r, const json_t *v, struct model_op *op,
+                      const struct slot_shapes *shapes, struct err *err) {
+    if (op->kind != OP_rotary || (op->attr[ATTR_short] == 0 && op->attr[ATTR_long] == 0))
+        return 0;
+    const double dim = (double)dim_behind(r, shapes->in[0], 1)->size;
+    const int pairs = (int)(op->attr[ATTR_share] * dim) / 2;
+    const bool longer =
+        (double)dim_behind(r, shapes->in[0], 3)->size > op->attr[ATTR_original];
+    static const enum attr lists[] = {ATTR_short, ATTR_long};
+    for (int k = 0; k < 2; k++) {
+        const char *name = attr_info(lists[k])->name;
+        if ((int)op->attr[lists[k]] != pairs)
+            return err_input(err, "%s: expected a number for each of %d pairs, got %.0f",
+                             name, pairs, op->attr[lists[k]]);
+        if (k != longer)
+            continue;
+        read_list(r, json_object_get(v, name), name, &op->slower, err);
+        for (int i = 0; i < pairs; i++)
+            if (op->slower[i] <= 0)
+                return err_input(err, "%s[%d]: expected more than 0, got %g", name, i,
+                                 op->slower[i]);
+    }
+    return 0;
+}
+
 /* The form of a kind that takes operands of these names. */
 static enum kind_id form_of(const struct reader *r, enum kind_id kind, const json_t *in) {
     int ranks[KIND_MAX_SLOTS];
@@ -423,14 +474,15 @@ int read_op(struct reader *r, const json_t *v, struct err *err) {
         return -1;
     json_t *in = operand_names(r, v);
     op.kind = form_of(r, op.kind, in);
-    bool good = check_op_keys(v, kind_of(op.kind), err) == 0 &&
-                read_attrs(r, v, &op, err) == 0 &&
-                read_operands(r, v, in, &op, &shapes, err) == 0 &&
-                read_results(r, v, &op, results, &shapes, err) == 0 &&
-                read_params(r, v, &op, err) == 0 && check_numbers(&op, err) == 0 &&
-                check_documents(r, &op, err) == 0 && bind(r, &op, &shapes, err) == 0 &&
-                check_positions(r, &op, &shapes, err) == 0 &&
-                read_routing(r, &op, &shapes, err) == 0;
+    bool good =
+        check_op_keys(v, kind_of(op.kind), err) == 0 && read_attrs(r, v, &op, err) == 0 &&
+        read_operands(r, v, in, &op, &shapes, err) == 0 &&
+        read_results(r, v, &op, results, &shapes, err) == 0 &&
+        read_params(r, v, &op, err) == 0 && check_numbers(&op, err) == 0 &&
+        check_documents(r, &op, err) == 0 && bind(r, &op, &shapes, err) == 0 &&
+        check_positions(r, &op, &shapes, err) == 0 &&
+        check_join(r, &op, &shapes, err) == 0 && read_pairs(r, v, &op, &shapes, err) == 0 &&
+        read_routing(r, &op, &shapes, err) == 0;
     json_decref(in);
     if (!good)
         return -1;

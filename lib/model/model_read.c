@@ -105,6 +105,18 @@ static int read_instance(struct reader *r, const struct repeat *p, int64_t i, in
     return rc;
 }
 
+/* The ops and the repeats of a block, those inside too, of which an instance need not have any. */
+static void count_places(const json_t *ops, int *n_ops, int *n_repeats) {
+    for (size_t i = 0; i < json_array_size(ops); i++) {
+        const json_t *v = json_array_get(ops, i);
+        const bool repeat = json_object_get(v, "repeat");
+        *n_ops += !repeat;
+        *n_repeats += repeat;
+        if (repeat)
+            count_places(json_object_get(v, "ops"), n_ops, n_repeats);
+    }
+}
+
 /* All instances of a block. Places (numbers of ops in the file) are counted once, not per
  * instance. */
 static int read_repeat(struct reader *r, const json_t *v, int depth, struct err *err) {
@@ -128,16 +140,15 @@ static int read_repeat(struct reader *r, const json_t *v, int depth, struct err 
                          (long long)p.count);
     p.ops = ops;
     /* The instances of an outer block share the numbers of its inner repeats. */
-    r->n_repeats = p.number + 1;
-    int inner = r->n_repeats, end_file_op = r->file_op;
+    int n_ops = 0, n_repeats = 0;
+    count_places(ops, &n_ops, &n_repeats);
     for (int64_t i = 0; i < p.count; i++) {
-        r->n_repeats = inner;
+        r->n_repeats = p.number + 1;
         if (read_instance(r, &p, i, depth, err) < 0)
             return -1;
-        if (r->file_op > end_file_op)
-            end_file_op = r->file_op;
     }
-    r->file_op = end_file_op;
+    r->n_repeats = p.number + 1 + n_repeats;
+    r->file_op = p.first_file_op + n_ops;
     return 0;
 }
 

@@ -41,6 +41,25 @@ static int check_choices(const struct reader *r, const struct model_op *op,
     return 0;
 }
 
+/* A token's choices are among those of the groups of experts that it keeps. */
+static int check_parts(const struct reader *r, const struct model_op *op,
+                       const struct slot_shapes *shapes, struct err *err) {
+    const struct shape *logits = shapes->in[0], *gates = shapes->out[0];
+    const int64_t experts = dim_size(r, logits->dim[logits->rank - 1]);
+    const int64_t choices = dim_size(r, gates->dim[gates->rank - 1]);
+    const int64_t parts = (int64_t)op->attr[ATTR_parts],
+                  kept = (int64_t)op->attr[ATTR_kept];
+    if (experts % parts || experts / parts < (int64_t)op->attr[ATTR_best])
+        return err_input(err, "parts: %lld experts make no %lld groups of at least %.0f",
+                         (long long)experts, (long long)parts, op->attr[ATTR_best]);
+    if (parts > 1 && (kept > parts || kept * (experts / parts) < choices))
+        return err_input(err,
+                         "kept: %lld of %lld groups of %lld experts have no %lld choices",
+                         (long long)kept, (long long)parts, (long long)(experts / parts),
+                         (long long)choices);
+    return 0;
+}
+
 /* The op takes its sample groups from where its slots, the last operand, come from. */
 static int follow_route(const struct reader *r, struct model_op *op, int experts,
                         struct err *err) {
@@ -62,6 +81,9 @@ int read_routing(const struct reader *r, struct model_op *op,
                  const struct slot_shapes *shapes, struct err *err) {
     switch (op->kind) {
     case OP_route:
+        return check_groups(r, op, shapes->in[0], err) < 0
+                   ? -1
+                   : check_parts(r, op, shapes, err);
     case OP_balance: return check_groups(r, op, shapes->in[0], err);
     case OP_expert_load:
         return check_groups(r, op, shapes->in[0], err) < 0

@@ -85,6 +85,28 @@ int read_real(struct reader *r, const json_t *v, const char *key, double *out,
     return 0;
 }
 
+int read_list(struct reader *r, const json_t *v, const char *key, const double **out,
+              struct err *err) {
+    const json_t *bound = json_is_string(v) ? bound_value(r, json_string_value(v)) : NULL;
+    if (bound)
+        v = bound;
+    if (json_is_string(v))
+        v = json_object_get(r->rates, json_string_value(v));
+    if (!json_is_array(v))
+        return err_input(
+            err, "%s: expected a list of numbers or the name of a rate that is one", key);
+    const size_t n = json_array_size(v);
+    double *list = arena_array(&r->m->arena, n, sizeof *list);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *one = json_array_get(v, i);
+        if (!json_is_number(one) || !isfinite(json_number_value(one)))
+            return err_input(err, "%s[%zu]: expected a number", key, i);
+        list[i] = json_number_value(one);
+    }
+    *out = list;
+    return (int)n;
+}
+
 /* Sizes of dims do not depend on the block: one dim has one size. */
 static int dim_size(struct reader *r, const char *name, int64_t *size, struct err *err) {
     const struct scope *scope = r->scope;
@@ -135,8 +157,14 @@ static void no_such_name(const struct reader *r, const char *name, struct err *e
 static int override_one(struct reader *r, const char *key, json_t *value, struct err *err) {
     json_t *where = json_object_get(r->sizes, key) ? r->sizes : r->rates;
     int rc = -1;
-    if (!json_object_get(where, key))
+    const json_t *now = json_object_get(where, key);
+    if (!now)
         no_such_name(r, key, err);
+    else if (json_is_array(now) && !json_is_array(value))
+        err_input(err, "rate \"%.64s\": expected a list of numbers, as only files hold",
+                  key);
+    else if (json_is_array(now))
+        rc = json_object_set(where, key, value);
     else if (where == r->rates && !json_is_number(value))
         err_input(err, "rate \"%.64s\": expected a number", key);
     else if (where == r->sizes && !json_is_integer(value) && !json_is_string(value))

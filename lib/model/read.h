@@ -40,6 +40,9 @@ int read_int(struct reader *r, const json_t *v, const char *key, int64_t *out,
 /* A number or the name of a rate. */
 int read_real(struct reader *r, const json_t *v, const char *key, double *out,
               struct err *err);
+/* Numbers, or the name of a rate that has several; how many, -1 on failure. They are the model's. */
+int read_list(struct reader *r, const json_t *v, const char *key, const double **out,
+              struct err *err);
 /* The dim of this name, made at its first use. -1 on failure. */
 int read_dim(struct reader *r, const char *name, struct err *err);
 /* Applies a preset (NULL or "" = the default one) and "layers=4,hidden=1024". */

@@ -215,6 +215,28 @@ static int64_t named_size(const struct placing *x, const char *name, size_t n,
                             : x->m->dims[d].size;
 }
 
+/* The size of one of the dims that lie behind each other: of a product of several, "pairs*halves". Where
+ * it is the parameter's, each of them is a dim of it, the last with `inner` elements between neighbours. */
+static int64_t read_product(struct placing *x, const char *text, size_t n, int64_t inner,
+                            bool own, struct err *err) {
+    int64_t all = 1;
+    for (const char *end = text + n; end > text;) {
+        const char *word = end;
+        while (word > text && word[-1] != '*')
+            word--;
+        const size_t length = (size_t)(end - word);
+        const int64_t size = named_size(x, word, length, err);
+        const int d = own && size >= 0 ? take_dim(x, word, length, err) : 0;
+        if (size < 0 || d < 0)
+            return -1;
+        if (own)
+            x->form->whole.stride[d] = inner * all;
+        all *= size;
+        end = word > text ? word - 1 : text;
+    }
+    return all;
+}
+
 /* "heads+kv_heads+kv_heads" of 1/heads+kv_heads+kv_heads: dims that lie behind each other, of which the
  * parameter has the one of this number; a 1 is one of which it has no dim. first: of its elements among
  * all. */
@@ -227,16 +249,10 @@ static int read_sum(struct placing *x, const char *sum, size_t n, int64_t part,
         size_t length = strcspn(sum, "+ ");
         length = sum + length > end ? (size_t)(end - sum) : length;
         bool one = length == 1 && *sum == '1';
-        int64_t size = one ? 1 : named_size(x, sum, length, err);
+        int64_t size = one ? 1 : read_product(x, sum, length, inner, k == part, err);
         found |= k == part;
         if (size < 0)
             return -1;
-        if (k == part && !one) {
-            int d = take_dim(x, sum, length, err);
-            if (d < 0)
-                return -1;
-            x->form->whole.stride[d] = inner;
-        }
         *first += k < part ? size : 0;
         *count += size;
         sum += length + 1;

@@ -2,6 +2,7 @@
  * of the model has them. */
 #include "model/weights.h"
 
+#include "model/config_experts.h"
 #include "model/config_layers.h"
 #include "model/config_rope.h"
 #include "model/read.h"
@@ -62,6 +63,7 @@ json_t *weights_config(struct model *m, struct err *err) {
     if (config) {
         config_rope_nest(config);
         config_layers_nest(config);
+        config_experts_nest(config);
     }
     return config;
 }

@@ -25,7 +25,7 @@ enum opcode {
     OPCODE_COUNT
 };
 
-enum { INSTR_MAX_IN = 9, INSTR_MAX_OUT = 4, INSTR_MAX_SHAPE = 14, COPY_MAX_RANK = 3 };
+enum { INSTR_MAX_IN = 9, INSTR_MAX_OUT = 4, INSTR_MAX_SHAPE = 16, COPY_MAX_RANK = 3 };
 enum { INSTR_MAX_BUFFERS = INSTR_MAX_IN + INSTR_MAX_OUT };
 
 /* For every opcode X: struct X_n, the numbers of its shape; X_in and X_out, its operands as buffers

@@ -95,6 +95,18 @@ static const struct {
     {"gpt:nano", "layers=2,hidden=48,heads=12,seq=24,vocab=12,tied=1,documents=0"},
     {"gemma3:nano", "layers=2,hidden=24,heads=6,kv_heads=3,kv=8,ffn=48,seq=24,vocab=12,"
                     "window=4,documents=5"},
+    {"bloom:nano", "layers=2,hidden=48,heads=6,seq=12,vocab=48"}, /* SGD */
+    {"deepseek-v2:nano",
+     "layers=2,hidden=24,heads=6,q_rank=12,kv_rank=12,nope=4,rope=4,value=6,ffn=48,"
+     "expert_ffn=24,shared=1,seq=12,vocab=24,experts=6,parts=3"},
+    {"deepseek-v3:nano",
+     "layers=3,dense=1,hidden=24,heads=6,q_rank=12,kv_rank=24,nope=6,rope=4,value=4,ffn=24,"
+     "expert_ffn=12,shared=2,seq=8,vocab=48,experts=12,top=3,parts=6,kept=3"},
+    {"bloom:nano", "layers=2,hidden=24,heads=12,seq=24,vocab=12,documents=5"}, /* SGD */
+    {"deepseek-v2:nano",
+     "layers=2,dense=0,hidden=24,heads=12,q_rank=0,kv_rank=12,nope=4,rope=2,value=2,ffn=48,"
+     "expert_ffn=24,shared=2,seq=12,vocab=24,experts=4,grouped=0"},
+    {MODELS "turns.json", ""},
 };
 enum { WHOLE_CASES = sizeof cases / sizeof *cases };
 

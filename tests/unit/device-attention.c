@@ -3,8 +3,8 @@
 
 struct data {
     struct kernel_attention t;
-    int parts, own;                  /* of the keys: how many, and which comes first */
-    int64_t q_n, kv_n, o_n, table_n; /* floats of the tensors, gaps included */
+    int parts, own;                       /* of the keys: how many, and which comes first */
+    int64_t q_n, kv_n, v_n, o_n, table_n; /* floats of the tensors, gaps included */
     float *q, *k, *v, *dout, *o, *lse, *dq, *dk, *dv, *table, *dtable;
 };
 
@@ -23,6 +23,8 @@ struct form {
     int64_t window;
     float cap;
     int64_t document; /* mean length of the documents of a sequence; 0: it is one */
+    int64_t value;    /* columns of a head of values; 0: as many as of keys */
+    struct alibi slope;
 };
 
 /* Where the documents of the queries start: of some the sample begins with the rest, some have one token. */
@@ -42,13 +44,15 @@ static int32_t *make_starts(const struct form *x) {
 }
 
 static struct data make_form(const struct form *x) {
+    const int64_t value = x->value ? x->value : x->dim;
     const int64_t q_seq = 3 * x->heads * x->dim, kv_seq = 2 * x->kv_heads * x->dim + 5,
-                  o_seq = x->heads * x->dim;
+                  v_seq = 2 * x->kv_heads * value + 5, o_seq = x->heads * value;
     struct data d = {.t = {.batch = x->batch,
                            .heads = x->heads,
                            .q_len = x->q_len,
                            .kv_len = x->kv_len,
                            .dim = x->dim,
+                           .value = value,
                            .kv_heads = x->kv_heads,
                            .group = x->group,
                            .first_head = x->first_head,
@@ -56,6 +60,8 @@ static struct data make_form(const struct form *x) {
                            .q_seq = q_seq,
                            .kv_batch = x->kv_len * kv_seq,
                            .kv_seq = kv_seq,
+                           .v_batch = x->kv_len * v_seq,
+                           .v_seq = v_seq,
                            .o_batch = x->q_len * o_seq,
                            .o_seq = o_seq,
                            .first = x->first,
@@ -66,20 +72,22 @@ static struct data make_form(const struct form *x) {
                            .distance = x->distance,
                            .window = x->window,
                            .starts = x->document ? make_starts(x) : NULL,
-                           .cap = x->cap},
+                           .cap = x->cap,
+                           .slope = x->slope},
                      .parts = x->parts ? x->parts : 1,
                      .own = x->own};
     d.q_n = x->batch * d.t.q_batch, d.kv_n = x->batch * d.t.kv_batch;
+    d.v_n = x->batch * d.t.v_batch;
     d.o_n = x->batch * d.t.o_batch, d.table_n = x->buckets * x->heads;
     d.q = noise(d.q_n, 1.5f, 1);
     d.k = noise(d.kv_n, 1.5f, 2);
-    d.v = noise(d.kv_n, 1, 3);
+    d.v = noise(d.v_n, 1, 3);
     d.dout = noise(d.o_n, 1, 4);
     d.o = noise(d.o_n, 0, 5);
     d.lse = floats(x->batch * x->heads * x->q_len);
     d.dq = noise(d.q_n, 0, 6);
     d.dk = noise(d.kv_n, 0, 7);
-    d.dv = noise(d.kv_n, 0, 8);
+    d.dv = noise(d.v_n, 0, 8);
     d.table = noise(d.table_n, 1, 9);
     d.dtable = noise(d.table_n, 0, 10);
     d.t.positions = x->buckets ? d.table : NULL;
@@ -93,31 +101,33 @@ static struct data make(int64_t batch, int64_t heads, int64_t q_len, int64_t kv_
 }
 
 /* Attention over the keys that come after so many others; where they begin. */
-static struct kernel_attention step_of(const struct data *d, int step, int64_t *at) {
+static struct kernel_attention step_of(const struct data *d, int step, int64_t *at,
+                                       int64_t *v_at) {
     struct kernel_attention t = d->t;
     t.kv_len /= d->parts;
     t.first_key = (d->own - step + d->parts) % d->parts * t.kv_len;
     t.first -= t.first_key;
     t.more = step > 0;
     *at = t.first_key * t.kv_seq;
+    *v_at = t.first_key * t.v_seq;
     return t;
 }
 
 static void forward(const struct data *d) {
     for (int step = 0; step < d->parts; step++) {
-        int64_t at;
-        struct kernel_attention t = step_of(d, step, &at);
-        kernel_attention(&t, d->q, d->k + at, d->v + at, d->o, d->lse);
+        int64_t at, v_at;
+        struct kernel_attention t = step_of(d, step, &at, &v_at);
+        kernel_attention(&t, d->q, d->k + at, d->v + v_at, d->o, d->lse);
     }
 }
 
 static void backward(const struct data *d) {
     for (int step = 0; step < d->parts; step++) {
-        int64_t at;
-        struct kernel_attention t = step_of(d, step, &at);
+        int64_t at, v_at;
+        struct kernel_attention t = step_of(d, step, &at, &v_at);
         kernel_attention_bwd(&t, &(struct kernel_attention_bwd){
-                                     d->q, d->k + at, d->v + at, d->o, d->lse, d->dout,
-                                     d->dq, d->dk + at, d->dv + at, d->dtable});
+                                     d->q, d->k + at, d->v + v_at, d->o, d->lse, d->dout,
+                                     d->dq, d->dk + at, d->dv + v_at, d->dtable});
     }
 }
 
@@ -167,6 +177,16 @@ static double slope(const struct kernel_attention *t, double product) {
     return 1 / (x * x);
 }
 
+/* ALiBi's slope of a head, as BLOOM's authors compute it: of 2^n heads the first is also the ratio. */
+static double falls(const struct kernel_attention *t, int64_t h) {
+    const double below = exp2(floor(log2(t->slope.heads > 0 ? t->slope.heads : 1)));
+    const double base = exp2(-exp2(-(log2(below) - 3))),
+                 more = exp2(-exp2(-(log2(2 * below) - 3)));
+    const double head = (double)(t->slope.first + h);
+    return (double)t->slope.by *
+           (head < below ? pow(base, head + 1) : pow(more, 1 + 2 * (head - below)));
+}
+
 /* One query of one head: probabilities, output, and its share of the gradients. */
 static void reference_query(const struct data *d, const struct reference *r, int64_t b,
                             int64_t h, int64_t i, double *p) {
@@ -174,8 +194,9 @@ static void reference_query(const struct data *d, const struct reference *r, int
     const int64_t most = t->lengths ? t->lengths[b] : t->kv_len;
     const int64_t seen = t->causal && t->first + i + 1 < most ? t->first + i + 1 : most;
     const int64_t at = b * t->q_batch + i * t->q_seq + h * t->dim;
-    const int64_t out = b * t->o_batch + i * t->o_seq + h * t->dim;
+    const int64_t out = b * t->o_batch + i * t->o_seq + h * t->value;
     const int64_t kv = b * t->kv_batch + (t->first_head + h) / t->group * t->dim;
+    const int64_t vs = b * t->v_batch + (t->first_head + h) / t->group * t->value;
     const int64_t behind = t->first + i + 1 - t->window;
     const int64_t start = t->starts ? t->starts[b * t->q_len + i] : 0;
     const int64_t from = t->window && behind > start ? behind : start;
@@ -186,6 +207,7 @@ static void reference_query(const struct data *d, const struct reference *r, int
         if (t->cap > 0)
             p[j] = t->cap * tanh(p[j] / t->cap);
         p[j] += more ? *more : 0;
+        p[j] += falls(t, h) * (double)(j - (t->first + i));
         max = fmax(max, p[j]);
     }
     for (int64_t j = from; j < seen; j++)
@@ -193,16 +215,17 @@ static void reference_query(const struct data *d, const struct reference *r, int
     r->lse[(b * t->heads + h) * t->q_len + i] = sum > 0 ? max + log(sum) : -INFINITY;
     for (int64_t j = from; j < seen; j++) {
         p[j] /= sum;
-        for (int64_t e = 0; e < t->dim; e++) {
-            r->o[out + e] += p[j] * d->v[kv + j * t->kv_seq + e];
-            r->dv[kv + j * t->kv_seq + e] += p[j] * d->dout[out + e];
+        for (int64_t e = 0; e < t->value; e++) {
+            r->o[out + e] += p[j] * d->v[vs + j * t->v_seq + e];
+            r->dv[vs + j * t->v_seq + e] += p[j] * d->dout[out + e];
         }
-        mean += p[j] * dot(t->dim, d->dout + out, d->v + kv + j * t->kv_seq);
+        mean += p[j] * dot(t->value, d->dout + out, d->v + vs + j * t->v_seq);
     }
     for (int64_t j = from; j < seen; j++) {
         const int64_t key = kv + j * t->kv_seq;
         const float *more = position(d, h, i, j);
-        double ds = p[j] * (dot(t->dim, d->dout + out, d->v + key) - mean);
+        const double dp = dot(t->value, d->dout + out, d->v + vs + j * t->v_seq);
+        double ds = p[j] * (dp - mean);
         if (more)
             r->dtable[more - d->table] += ds;
         if (t->cap > 0)
@@ -217,8 +240,8 @@ static void reference_query(const struct data *d, const struct reference *r, int
 static void check_form(const struct form *x) {
     struct data d = make_form(x);
     const int64_t rows = x->batch * x->heads * x->q_len;
-    struct reference r = {doubles(d.o_n),  doubles(rows),   doubles(d.q_n),
-                          doubles(d.kv_n), doubles(d.kv_n), doubles(d.table_n)};
+    struct reference r = {doubles(d.o_n),  doubles(rows),  doubles(d.q_n),
+                          doubles(d.kv_n), doubles(d.v_n), doubles(d.table_n)};
     double *p = doubles(x->kv_len);
     char what[160];
     for (int64_t b = 0; b < x->batch; b++)
@@ -237,9 +260,9 @@ static void check_form(const struct form *x) {
     for (int64_t i = 0; i < rows; i++) /* what sees nothing agrees */
         if (isinf(r.lse[i]) && d.lse[i] == (float)r.lse[i])
             r.lse[i] = d.lse[i] = 0;
-    double e[] = {nmse(d.o_n, d.o, r.o),    nmse(rows, d.lse, r.lse),
-                  nmse(d.q_n, d.dq, r.dq),  nmse(d.kv_n, d.dk, r.dk),
-                  nmse(d.kv_n, d.dv, r.dv), nmse(d.table_n, d.dtable, r.dtable)};
+    double e[] = {nmse(d.o_n, d.o, r.o),   nmse(rows, d.lse, r.lse),
+                  nmse(d.q_n, d.dq, r.dq), nmse(d.kv_n, d.dk, r.dk),
+                  nmse(d.v_n, d.dv, r.dv), nmse(d.table_n, d.dtable, r.dtable)};
     int good = 1;
     for (int i = 0; i < 6; i++)
         good &= e[i] <= 2e-11;
@@ -386,12 +409,31 @@ static void test_documents(void) {
                               .document = 90, .cap = 1});
 }
 
+/* Heads of values narrower and wider than those of keys, and scores that fall with the distance. */
+static void test_values_and_slopes(void) {
+    static const int64_t values[] = {1, 16, 33, 128, 200, 520};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        check_form(&(struct form){2, 4, 130, 130, 48, true, .kv_heads = 2, .group = 2,
+                                  .value = values[i]});
+        check_form(&(struct form){1, 3, 97, 97, 192, i % 2, .kv_heads = 3, .group = 1,
+                                  .value = values[i], .slope = {1, 4, 12}});
+    }
+    for (int own = 0; own < 3; own++)
+        check_form(&(struct form){2, 2, 100, 300, 24, true, .kv_heads = 1, .group = 2,
+                                  .first = 100 * own, .parts = 3, .own = own, .value = 40,
+                                  .slope = {1, 1, 16}});
+    check_form(&(struct form){1, 2, 300, 300, 24, true, .kv_heads = 2, .group = 1,
+                              .window = 70, .cap = 2, .slope = {0.125f, 6, 8}});
+    check_form(&(struct form){1, 2, 300, 300, 24, true, .kv_heads = 2, .group = 1,
+                              .document = 60, .value = 8, .slope = {1, 0, 2}});
+}
+
 /* What the gradients are those of. */
 static double loss(const struct data *d) {
     const struct kernel_attention *t = &d->t;
-    struct reference r = {doubles(d->o_n),  doubles(t->batch * t->heads * t->q_len),
-                          doubles(d->q_n),  doubles(d->kv_n),
-                          doubles(d->kv_n), doubles(d->table_n)};
+    struct reference r = {doubles(d->o_n), doubles(t->batch * t->heads * t->q_len),
+                          doubles(d->q_n), doubles(d->kv_n),
+                          doubles(d->v_n), doubles(d->table_n)};
     double *p = doubles(t->kv_len), sum = 0;
     for (int64_t b = 0; b < t->batch; b++)
         for (int64_t h = 0; h < t->heads; h++)
@@ -417,15 +459,15 @@ static void difference(const struct data *d, int64_t n, float *x, double *dx) {
 /* The gradients by central differences, with all that attention has. */
 static void check_differences(const struct form *x) {
     struct data d = make_form(x);
-    double *dq = doubles(d.q_n), *dk = doubles(d.kv_n), *dv = doubles(d.kv_n);
+    double *dq = doubles(d.q_n), *dk = doubles(d.kv_n), *dv = doubles(d.v_n);
     double *dtable = doubles(d.table_n);
     difference(&d, d.q_n, d.q, dq);
     difference(&d, d.kv_n, d.k, dk);
-    difference(&d, d.kv_n, d.v, dv);
+    difference(&d, d.v_n, d.v, dv);
     difference(&d, d.table_n, d.table, dtable);
     forward(&d);
     backward(&d);
-    double e[] = {nmse(d.q_n, d.dq, dq), nmse(d.kv_n, d.dk, dk), nmse(d.kv_n, d.dv, dv),
+    double e[] = {nmse(d.q_n, d.dq, dq), nmse(d.kv_n, d.dk, dk), nmse(d.v_n, d.dv, dv),
                   nmse(d.table_n, d.dtable, dtable)};
     ok(e[0] < 1e-10 && e[1] < 1e-10 && e[2] < 1e-10 && e[3] < 1e-10,
        "by central differences: dq %.0e dk %.0e dv %.0e dpositions %.0e", e[0], e[1], e[2],
@@ -450,6 +492,11 @@ static void test_differences(void) {
                                      .document = 3, .buckets = 4, .distance = 4});
     check_differences(&(struct form){2, 2, 3, 9, 2, true, .kv_heads = 1, .group = 2,
                                      .first = 3, .document = 3, .parts = 3, .own = 1});
+    check_differences(&(struct form){2, 4, 5, 5, 3, true, .kv_heads = 2, .group = 2,
+                                     .value = 2, .slope = {1, 2, 6}});
+    check_differences(&(struct form){1, 2, 3, 9, 2, true, .kv_heads = 1, .group = 2,
+                                     .first = 3, .parts = 3, .own = 1, .value = 5,
+                                     .slope = {0.5f, 0, 2}, .cap = 1.5f});
 }
 
 static void test_shapes(void) {
@@ -515,7 +562,7 @@ static void check_repeat(const struct form *x) {
         if (run)
             ok(same(a.o_n, a.o, b.o) && same(rows, a.lse, b.lse) &&
                    same(a.q_n, a.dq, b.dq) && same(a.kv_n, a.dk, b.dk) &&
-                   same(a.kv_n, a.dv, b.dv) && same(a.table_n, a.dtable, b.dtable),
+                   same(a.v_n, a.dv, b.dv) && same(a.table_n, a.dtable, b.dtable),
                run == 1 ? "repeated: the same bits" : "three threads: the same bits");
     }
     release(&a);
@@ -545,6 +592,7 @@ int main(void) {
     with_threads(test_lengths);
     with_threads(test_windows);
     with_threads(test_documents);
+    with_threads(test_values_and_slopes);
     with_threads(test_differences);
     with_threads(test_long);
     with_threads(test_large_scores);

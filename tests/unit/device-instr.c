@@ -26,7 +26,7 @@ static int64_t number(const char *name, int shape) {
         {"seq", {5, 32, 17, 1}},        {"outer", {2, 1, 3, 1}},
         {"groups", {2, 1, 3, 1}},       {"tokens", {5, 32, 17, 1}},
         {"experts", {3, 8, 5, 1}},      {"choices", {2, 2, 1, 1}},
-        {"capacity", {3, 16, 5, 1}},    {"normalize", {0, 1, 1, 0}},
+        {"capacity", {3, 16, 5, 1}},    {"normalize", {0, 1, 0, 0}},
         {"limit", {3, 20, 16, 1}},      {"ih", {5, 16, 9, 1}},
         {"iw", {6, 16, 7, 1}},          {"oh", {3, 16, 4, 1}},
         {"ow", {3, 16, 3, 1}},          {"kh", {3, 3, 2, 1}},
@@ -43,7 +43,11 @@ static int64_t number(const char *name, int shape) {
         {"back", {0, 1, 1, 0}},         {"lengths", {1, 0, 1, 0}},
         {"capped", {0, 1, 1, 0}},       {"front", {2, 1, 3, 1}},
         {"extra", {2, 0, 4, 1}},        {"columns", {3, 48, 65, 1}},
-        {"starts", {0, 1, 0, 0}},
+        {"starts", {0, 1, 0, 0}},       {"sloped", {1, 0, 1, 0}},
+        {"value", {5, 0, 24, 0}},       {"few", {3, 2, 3, 1}},
+        {"behind", {3, 16, 5, 1}},      {"sigmoid", {1, 0, 0, 1}},
+        {"parts", {0, 2, 0, 0}},        {"kept", {0, 1, 0, 0}},
+        {"best", {0, 2, 0, 0}},         {"biased", {1, 1, 0, 0}},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!strcmp(numbers[i].name, name))

@@ -50,7 +50,8 @@ static void turn(const struct test *t, int64_t position, const double *x, double
         y[i] = x[i];
     for (int64_t i = 0; i < pairs; i++) {
         double speed = pow(2, -2.0 * (double)i / (double)(2 * pairs) * t->angles.log2_base);
-        double angle = (double)position * speed / t->angles.factor;
+        double slower = t->angles.slower ? t->angles.slower[i] : t->angles.factor;
+        double angle = (double)position * speed / slower;
         double complex z = (x[i] + I * x[pairs + i]) * cexp(I * angle);
         y[i] = t->angles.gain * creal(z), y[pairs + i] = t->angles.gain * cimag(z);
     }
@@ -152,6 +153,9 @@ static void check_published(void) {
 static void all(void) {
     struct rotary_angles slower = plain(12, 1e4);
     slower.factor = 4, slower.gain = 1.25f;
+    const double by_pair[] = {1, 1.05, 1.3, 2.25, 4, 17.5};
+    struct rotary_angles listed = plain(12, 1e4);
+    listed.slower = by_pair, listed.gain = 1.19f;
     check(1, 1, 1, 2, 0, plain(2, 1e4));
     check(2, 5, 3, 6, 3, plain(6, 1e4));
     check(3, 130, 2, 32, 100, plain(32, 1e4));
@@ -159,6 +163,7 @@ static void all(void) {
     check(2, 5, 3, 10, 3, plain(4, 1e4));
     check(1, 9, 2, 7, 0, plain(0, 1e4));
     check(1, 70, 2, 48, 900, slower);
+    check(2, 70, 2, 16, 900, listed);
     check_part(50, 3);
     check_part(64, 4);
     check_part(1, 7);

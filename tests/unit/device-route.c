@@ -9,35 +9,62 @@ static struct scalars now = {.loss_scale = 1};
 static const struct device_args args = {
     .scalars = &now, .counts = true, .weight = 1, .scale = 1};
 
+/* How a router chooses; by the largest logits where all is 0. */
+struct way {
+    int64_t sigmoid, parts, kept, best;
+    bool biased;
+    float gain;
+};
+static const struct way plain = {.gain = 1};
+
 struct test {
     int64_t groups, tokens, experts, choices, normalize, capacity, width;
     int64_t rows; /* tokens of all groups */
-    float *logits, *gates;
+    float *logits, *gates, *bias;
     int32_t *slots;
+    struct way way;
 };
 
 static struct route_n route_n(const struct test *t) {
-    return (struct route_n){t->groups, t->tokens, t->experts, t->choices, t->normalize, 0};
+    return (struct route_n){.groups = t->groups,
+                            .tokens = t->tokens,
+                            .experts = t->experts,
+                            .choices = t->choices,
+                            .normalize = t->normalize,
+                            .sigmoid = t->way.sigmoid,
+                            .parts = t->way.parts,
+                            .kept = t->way.kept,
+                            .best = t->way.best,
+                            .biased = t->way.biased};
+}
+
+static struct device_args args_of(const struct test *t) {
+    struct device_args with = args;
+    with.scale = t->way.gain;
+    return with;
 }
 
 /* Some logits are equal. */
 static struct test make(int64_t groups, int64_t tokens, int64_t experts, int64_t choices,
-                        int64_t normalize) {
+                        int64_t normalize, struct way way) {
     struct test t = {groups, tokens, experts, choices, normalize, .rows = groups * tokens};
+    t.way = way;
+    t.bias = noise(experts, 0.3f, 9);
     t.logits = noise(t.rows * experts, 2, 1);
     for (int64_t i = 1; i < t.rows * experts; i += 3)
         t.logits[i] = roundf(t.logits[i]);
     t.gates = floats(t.rows * choices);
     t.slots = (int32_t *)floats(t.rows * choices);
     union instr_n n = {.route = route_n(&t)};
-    union instr_src in = {.route = {t.logits, NULL}};
+    union instr_src in = {.route = {t.logits, way.biased ? t.bias : NULL, NULL}};
     union instr_dst out = {.route = {t.gates, t.slots, NULL}};
-    cpu_exec(I_route, &n, &in, &out, &args);
+    const struct device_args with = args_of(&t);
+    cpu_exec(I_route, &n, &in, &out, &with);
     return t;
 }
 
 static void drop(struct test *t) {
-    free(t->logits), free(t->gates), free(t->slots);
+    free(t->logits), free(t->gates), free(t->slots), free(t->bias);
 }
 
 /* ---- the same in double ----------------------------------------------------------------- */
@@ -59,10 +86,19 @@ static double log_sum_exp(int64_t n, const double *x) {
     return max + log(sum);
 }
 
-/* The gate of choice c for logits x, what was chosen being given. */
+static double sigmoid(double x) {
+    return 1 / (1 + exp(-x));
+}
+
+/* The gate of choice c for logits x, what was chosen being given, before the gain. */
 static double gate_of(const struct test *t, const double *x, const int32_t *slots,
                       int64_t c) {
     double sum = 0;
+    if (t->way.sigmoid) {
+        for (int64_t k = 0; k < t->choices; k++)
+            sum += sigmoid(x[slots[k] % t->experts]);
+        return sigmoid(x[slots[c] % t->experts]) / (t->normalize ? sum : 1);
+    }
     for (int64_t k = 0; k < t->choices; k++)
         sum += exp(x[slots[k] % t->experts]);
     return t->normalize ? exp(x[slots[c] % t->experts]) / sum
@@ -78,19 +114,51 @@ static double *row_of(const struct test *t, int64_t i) {
 
 /* ---- route -------------------------------------------------------------------------------- */
 
+/* The sum of the best of a group of experts by their keys. */
+static double best_of(const struct test *t, int64_t each, const float *key) {
+    double sum = 0;
+    for (int64_t j = 0; j < each; j++)
+        sum += rank_of(each, key, j) < t->way.best ? key[j] : 0;
+    return sum;
+}
+
+/* What the experts of row i are ranked by: logits, or scores with a bias, of groups that are kept. */
+static void keys_of(const struct test *t, int64_t i, float *key) {
+    const float *x = t->logits + i * t->experts;
+    const struct way *w = &t->way;
+    double *of = row_of(t, i), z = log_sum_exp(t->experts, of);
+    float group[8];
+    for (int64_t j = 0; j < t->experts; j++) {
+        double score = w->sigmoid ? sigmoid(of[j]) : exp(of[j] - z);
+        key[j] = w->sigmoid || w->parts || w->biased
+                     ? (float)score + (w->biased ? t->bias[j] : 0)
+                     : x[j];
+    }
+    const int64_t each = w->parts ? t->experts / w->parts : t->experts;
+    for (int64_t g = 0; g < w->parts; g++)
+        group[g] = (float)best_of(t, each, key + g * each);
+    for (int64_t j = 0; w->parts && j < t->experts; j++)
+        if (rank_of(w->parts, group, j / each) >= w->kept)
+            key[j] = -INFINITY;
+    free(of);
+}
+
 /* First choices before second ones, each in the order of the tokens. */
 static bool slots_right(const struct test *t) {
     bool right = true;
+    float *key = floats(t->experts);
     for (int64_t g = 0; g < t->groups; g++) {
         int32_t *taken = calloc((size_t)t->experts, sizeof *taken);
         for (int64_t c = 0; c < t->choices; c++)
             for (int64_t i = g * t->tokens; i < (g + 1) * t->tokens; i++) {
                 int64_t slot = t->slots[i * t->choices + c], expert = slot % t->experts;
-                right &= rank_of(t->experts, t->logits + i * t->experts, expert) == c &&
+                keys_of(t, i, key);
+                right &= rank_of(t->experts, key, expert) == c &&
                          slot / t->experts == taken[expert]++;
             }
         free(taken);
     }
+    free(key);
     return right;
 }
 
@@ -102,19 +170,23 @@ static void check_gates(const struct test *t) {
     union instr_n shape = {.route = route_n(t)};
     union instr_src in = {.route_dx = {t->logits, t->slots, dgates, NULL}};
     union instr_dst out = {.route_dx = {dx, NULL}};
-    cpu_exec(I_route_dx, &shape, &in, &out, &args);
+    const struct route_n *r = &shape.route;
+    shape.route_dx = (struct route_dx_n){r->groups,    r->tokens,  r->experts, r->choices,
+                                         r->normalize, r->sigmoid, 0};
+    const struct device_args with = args_of(t);
+    cpu_exec(I_route_dx, &shape, &in, &out, &with);
     for (int64_t i = 0; i < t->rows; i++) {
         const int32_t *slots = t->slots + i * k;
         double *x = row_of(t, i);
         for (int64_t c = 0; c < k; c++) {
-            gates[i * k + c] = gate_of(t, x, slots, c);
+            gates[i * k + c] = t->way.gain * gate_of(t, x, slots, c);
             for (int64_t j = 0; j < t->experts; j++) {
                 const double at = x[j], h = 1e-5;
                 x[j] = at + h;
                 double up = gate_of(t, x, slots, c);
                 x[j] = at - h;
-                want[i * t->experts + j] +=
-                    dgates[i * k + c] * (up - gate_of(t, x, slots, c)) / (2 * h);
+                want[i * t->experts + j] += t->way.gain * dgates[i * k + c] *
+                                            (up - gate_of(t, x, slots, c)) / (2 * h);
                 x[j] = at;
             }
         }
@@ -123,12 +195,14 @@ static void check_gates(const struct test *t) {
     double e = nmse(t->rows * k, t->gates, gates);
     double apart = 0; /* by element: where one choice has the gate 1 there is no gradient */
     for (int64_t i = 0; i < n; i++)
-        apart = fmax(apart, fabs(dx[i] - want[i]));
+        apart = fmax(apart, fabs(dx[i] - want[i]) / fmax(1, t->way.gain));
     ok(slots_right(t) && e < 1e-12 && apart < 1e-6,
-       "%d groups of %d tokens, %d of %d experts%s: slots as they must be, gates %.0e, "
-       "gradient %.0e",
+       "%d groups of %d tokens, %d of %d experts%s%s%s, %d of %d groups by %d: slots as they "
+       "must be, gates %.0e, gradient %.0e",
        (int)t->groups, (int)t->tokens, (int)k, (int)t->experts,
-       t->normalize ? ", normalized" : "", e, apart);
+       t->normalize ? ", normalized" : "", t->way.sigmoid ? ", sigmoids" : "",
+       t->way.biased ? ", biased" : "", (int)t->way.kept, (int)t->way.parts,
+       (int)t->way.best, e, apart);
     free(dgates), free(dx), free(gates), free(want);
 }
 
@@ -413,7 +487,7 @@ static void check_dropped(const struct test *t) {
 
 static void check(int64_t groups, int64_t tokens, int64_t experts, int64_t choices,
                   int64_t normalize, int64_t parts) {
-    struct test t = make(groups, tokens, experts, choices, normalize);
+    struct test t = make(groups, tokens, experts, choices, normalize, plain);
     check_gates(&t);
     check_balance(&t, 1);
     check_balance(&t, choices);
@@ -426,7 +500,21 @@ static void check(int64_t groups, int64_t tokens, int64_t experts, int64_t choic
     drop(&t);
 }
 
+/* DeepSeek-V2's and V3's ways to choose. */
+static void check_way(int64_t groups, int64_t tokens, int64_t experts, int64_t choices,
+                      int64_t normalize, struct way way) {
+    struct test t = make(groups, tokens, experts, choices, normalize, way);
+    check_gates(&t);
+    drop(&t);
+}
+
 static void all(void) {
+    check_way(2, 40, 16, 4, 0, (struct way){0, 4, 2, 1, false, 16});
+    check_way(1, 50, 18, 3, 1, (struct way){0, 6, 3, 2, false, 0.5f});
+    check_way(3, 40, 12, 3, 1, (struct way){1, 4, 2, 2, true, 2.5f});
+    check_way(2, 30, 7, 2, 0, (struct way){1, 0, 0, 0, false, 1});
+    check_way(2, 30, 64, 8, 1, (struct way){1, 8, 4, 2, true, 2.5f});
+    check_way(2, 30, 9, 2, 0, (struct way){0, 0, 0, 0, true, 1});
     check(1, 1, 1, 1, 0, 1);
     check(2, 7, 4, 1, 0, 2);
     check(2, 7, 4, 2, 1, 4);

@@ -5,6 +5,8 @@
 #include "model/config.h"
 #include "model/weights.h"
 
+#include <math.h>
+
 static int64_t count(const struct model *m) {
     int64_t n = 0;
     for (int p = 0; m && p < m->n_params; p++) {
@@ -149,11 +151,79 @@ static const struct {
      QWEN3_MOE(768) LLAMA(48, 2048, 32, 4, 6144, 151936, 40960) "}"},
     {"Qwen/Qwen3-235B-A22B", 235093634560,
      QWEN3_MOE(1536) LLAMA(94, 4096, 64, 4, 12288, 151936, 40960) "}"},
+#define BLOOM(layers, hidden, heads)                                                       \
+    "{'model_type': 'bloom', 'apply_residual_connection_post_layernorm': false, "          \
+    "'attention_dropout': 0.0, 'attention_softmax_in_fp32': true, "                        \
+    "'bias_dropout_fusion': true, 'hidden_dropout': 0.0, 'layer_norm_epsilon': 1e-05, "    \
+    "'masked_softmax_fusion': true, 'n_inner': null, 'offset_alibi': 100, "                \
+    "'pretraining_tp': 1, 'seq_length': 2048, 'skip_bias_add': true, "                     \
+    "'skip_bias_add_qkv': false, 'slow_but_exact': false, 'unk_token_id': 0, "             \
+    "'vocab_size': 250880, 'n_embed': " #hidden ", 'n_layer': " #layers                    \
+    ", 'num_attention_heads': " #heads "}"
+    {"bigscience/bloom-560m", 559214592, BLOOM(24, 1024, 16)},
+    {"bigscience/bloom-1b1", 1065314304, BLOOM(24, 1536, 16)},
+    {"bigscience/bloom-1b7", 1722408960, BLOOM(24, 2048, 16)},
+    {"bigscience/bloom-3b", 3002557440, BLOOM(30, 2560, 32)},
+    {"bigscience/bloom-7b1", 7069016064, BLOOM(30, 4096, 32)},
+    {"bigscience/bloom", 176247271424, BLOOM(70, 14336, 112)},
+#define YARN40(share)                                                                      \
+    "'rope_scaling': {'beta_fast': 32, 'beta_slow': 1, 'factor': 40, 'mscale': " #share    \
+    ", 'mscale_all_dim': " #share ", 'original_max_position_embeddings': 4096, 'type': "   \
+    "'yarn'}, 'max_position_embeddings': 163840, 'rope_theta': 10000, "
+#define LATENT                                                                             \
+    "'attention_bias': false, 'attention_dropout': 0.0, 'aux_loss_alpha': 0.001, "         \
+    "'ep_size': 1, 'hidden_act': 'silu', 'kv_lora_rank': 512, 'moe_layer_freq': 1, "       \
+    "'pretraining_tp': 1, 'qk_nope_head_dim': 128, 'qk_rope_head_dim': 64, "               \
+    "'rms_norm_eps': 1e-06, 'seq_aux': true, 'tie_word_embeddings': false, "               \
+    "'v_head_dim': 128, "
+#define DEEPSEEK2                                                                          \
+    "{'model_type': 'deepseek_v2', 'first_k_dense_replace': 1, 'n_shared_experts': 2, "    \
+    "'norm_topk_prob': false, 'num_experts_per_tok': 6, 'scoring_func': 'softmax', "       \
+    "'vocab_size': 102400, " LATENT YARN40(0.707)
+    {"deepseek-ai/DeepSeek-V2-Lite", 15706484224,
+     DEEPSEEK2 "'hidden_size': 2048, 'intermediate_size': 10944, 'moe_intermediate_size': "
+               "1408, 'n_group': 1, 'n_routed_experts': 64, 'num_attention_heads': 16, "
+               "'num_hidden_layers': 27, 'num_key_value_heads': 16, 'q_lora_rank': null, "
+               "'routed_scaling_factor': 1.0, 'topk_group': 1, 'topk_method': 'greedy'}"},
+    {"deepseek-ai/DeepSeek-V2", 235741434880,
+     DEEPSEEK2 "'hidden_size': 5120, 'intermediate_size': 12288, 'moe_intermediate_size': "
+               "1536, 'n_group': 8, 'n_routed_experts': 160, 'num_attention_heads': 128, "
+               "'num_hidden_layers': 60, 'num_key_value_heads': 128, 'q_lora_rank': 1536, "
+               "'routed_scaling_factor': 16.0, 'topk_group': 3, 'topk_method': "
+               "'group_limited_greedy'}"},
+    /* with the biases of its routers, 256 in each of 58 layers, and without the layer behind the last one */
+    {"deepseek-ai/DeepSeek-V3", 671026419200,
+     "{'model_type': 'deepseek_v3', 'first_k_dense_replace': 3, 'n_shared_experts': 1, "
+     "'norm_topk_prob': true, 'num_experts_per_tok': 8, 'scoring_func': 'sigmoid', "
+     "'vocab_size': 129280, 'num_nextn_predict_layers': 1, 'quantization_config': "
+     "{'fmt': 'e4m3', 'quant_method': 'fp8', 'weight_block_size': [128, 128]}, " LATENT YARN40(
+         1.0) "'hidden_size': 7168, 'intermediate_size': 18432, "
+              "'moe_intermediate_size': 2048, 'n_group': 8, 'n_routed_experts': 256, "
+              "'num_attention_heads': 128, 'num_hidden_layers': 61, "
+              "'num_key_value_heads': 128, 'q_lora_rank': 1536, "
+              "'routed_scaling_factor': 2.5, 'topk_group': 4, 'topk_method': 'noaux_tc'}"},
     {"microsoft/Phi-3-mini-4k-instruct", 3821079552,
      "{'model_type': 'phi3', 'rms_norm_eps': 1e-05, 'rope_theta': 10000.0, "
      "'rope_scaling': null, 'sliding_window': 2047, 'attention_bias': false, "
      "'embd_pdrop': 0.0, 'resid_pdrop': 0.0, 'original_max_position_embeddings': 4096, "
      "'tie_word_embeddings': false, " LLAMA(32, 3072, 32, 32, 8192, 32064, 4096) "}"},
+/* The factors of 128k positions are published; here each of the two lists has one number for all pairs. */
+#define SIX(x) #x ", " #x ", " #x ", " #x ", " #x ", " #x
+#define PAIRS48(x)                                                                         \
+    "[" SIX(x) ", " SIX(x) ", " SIX(x) ", " SIX(x) ", " SIX(x) ", " SIX(x) ", " SIX(       \
+        x) ", " SIX(x) "]"
+#define LONGROPE(type)                                                                     \
+    "'rope_scaling': {'type': '" #type                                                     \
+    "', 'short_factor': " PAIRS48(1.05) ", 'long_factor': " PAIRS48(                       \
+        8.3) "}, 'original_max_position_embeddings': 4096, "                               \
+             "'sliding_window': 262144, 'rms_norm_eps': 1e-05, 'rope_theta': 10000.0, "    \
+             "'attention_bias': false, "
+    {"microsoft/Phi-3-mini-128k-instruct", 3821079552,
+     "{'model_type': 'phi3', " LONGROPE(su)
+         LLAMA(32, 3072, 32, 32, 8192, 32064, 131072) "}"},
+    {"microsoft/Phi-4-mini-instruct", 3836021760,
+     "{'model_type': 'phi3', 'partial_rotary_factor': 0.75, 'tie_word_embeddings': true, " LONGROPE(
+         longrope) LLAMA(32, 3072, 24, 8, 8192, 200064, 131072) "}"},
     {"microsoft/phi-4", 14659507200,
      "{'model_type': 'phi3', 'rms_norm_eps': 1e-05, 'rope_theta': 250000, "
      "'rope_scaling': null, 'sliding_window': null, 'attention_bias': false, "
@@ -304,6 +374,23 @@ static void test_refused(void) {
     refuses("{'model_type': 'llama', 'rope_scaling': {'rope_type': 'yarn', 'factor': 8.0, "
             "'truncate': false}, " SMALL "}",
             "rope_scaling: ", "a way with a member that is not known");
+    refuses(
+        "{'model_type': 'phi3', 'rope_scaling': {'rope_type': 'longrope', 'short_factor': "
+        "[1.0, 2.0], 'long_factor': [1.0, 'x']}, " SMALL "}",
+        "rope_scaling: ", "a factor that is no number");
+    refuses(
+        "{'model_type': 'phi3', 'rope_scaling': {'rope_type': 'longrope', 'short_factor': "
+        "[1.0, 2.0, 3.0], 'long_factor': [1.0, 2.0, 3.0]}, " SMALL "}",
+        "ops[1] (layer).ops[4] (turn_q): short: expected a number for each of 4 pairs, got 3",
+        "fewer factors than pairs");
+#define MOE                                                                                \
+    "'q_lora_rank': null, 'hidden_size': 32, 'num_hidden_layers': 2, "                     \
+    "'num_attention_heads': 4, 'intermediate_size': 48, 'vocab_size': 64, "                \
+    "'num_experts_per_tok': 2, 'rope_interleave': false}"
+    refuses("{'model_type': 'deepseek_v2', 'topk_method': 'noaux_tc', " MOE,
+            "topk_method: expected true or false", "a way to choose that the family lacks");
+    refuses("{'model_type': 'deepseek_v3', " MOE, "rope_interleave: expected true",
+            "pairs that lie otherwise");
     refuses("{'model_type': 'llama', 'sliding_window': 4096, " SMALL "}",
             "sliding_window: 4096", "a window");
     refuses("{'model_type': 'gemma2', 'layer_types': ['full_attention', "
@@ -373,6 +460,41 @@ static void windows_are(const char *config, const char *want, const char *what) 
                      m->ops[i].attr[ATTR_window], m->ops[i - 1].attr[ATTR_base]);
     ok(!strcmp(got, want), "%s:%s %s", what, got, err.msg);
     model_destroy(m);
+}
+
+/* LongRoPE: the length of a sequence chooses the list; the gain is that of the model's. */
+static void test_longrope(void) {
+    static const struct {
+        const char *set;
+        double slower;
+    } cases[] = {{NULL, 8.25}, {"seq=16", 1.5}, {"seq=17", 8.25}};
+    struct err err = {0};
+    json_t *config = json_of(
+        "{'model_type': 'phi3', 'rope_scaling': {'rope_type': 'longrope', "
+        "'short_factor': [1, 1.5], 'long_factor': [4, 8.25]}, "
+        "'original_max_position_embeddings': 16, " LLAMA(2, 32, 8, 2, 48, 64, 256) "}",
+        &err);
+    json_t *doc = config ? config_to_model(config, &err) : NULL;
+    for (int i = 0; i < 3; i++) {
+        struct model *m = doc ? model_from_json(doc, NULL, cases[i].set, &err) : NULL;
+        const struct model_op *turn = m ? &m->ops[5] : NULL;
+        ok(turn && turn->kind == OP_rotary && turn->slower &&
+               turn->slower[1] == cases[i].slower &&
+               fabs(turn->attr[ATTR_gain] - sqrt(2)) < 1e-15,
+           "longrope, %s: the second pair turns %g times slower %s",
+           cases[i].set ? cases[i].set : "as it is", turn ? turn->slower[1] : 0, err.msg);
+        json_t *back = m ? weights_config(m, &err) : NULL;
+        json_t *again = back ? config_to_model(back, &err) : NULL;
+        struct model *n = again ? model_from_json(again, NULL, NULL, &err) : NULL;
+        ok(n && n->hash == m->hash, "out as config.json and in again: the same %s",
+           err.msg);
+        model_destroy(n);
+        json_decref(again);
+        json_decref(back);
+        model_destroy(m);
+    }
+    json_decref(doc);
+    json_decref(config);
 }
 
 #define FIVE LLAMA(5, 32, 4, 2, 48, 64, 16) ", 'head_dim': 8"
@@ -467,6 +589,13 @@ int main(void) {
     test_return("falcon:nano", NULL);
     test_return("falcon-new:nano", NULL);
     test_return("gemma:nano", NULL);
+    test_return("bloom:nano", NULL);
+    test_return("deepseek-v2:nano", NULL);
+    test_return("deepseek-v2:nano", "q_rank=0,grouped=0,parts=1,kept=1,rope_gain=1.1");
+    test_return("deepseek-v3:nano", "normalize=0,rope_temper=0.5");
+    test_return("deepseek-v3:nano",
+                "rope_factor=1,rope_original=0,rope_high=4,rope_by_pair=0,"
+                "rope_temper=0");
     test_return("mistral:nano", NULL);
     test_return("qwen2:nano", "sliding=1,window=32,unbounded=2");
     test_return("gemma2:nano", "layers=5");
@@ -477,6 +606,7 @@ int main(void) {
     test_return("vit:nano", NULL);
     test_return("t5-gated:nano", "seq=512,target_seq=512");
     test_windows();
+    test_longrope();
     test_return("t5:nano", "seq=2048,target_seq=512");
     test_beside();
     return done_testing();

@@ -268,9 +268,10 @@ static void attend_is(const char *op, const char *space, const char *map) {
 
 /* A dim that is gathered may be one that is split; of heads there may be fewer. */
 static void test_attention(void) {
-    attend_is("self", "batch seq heads=kv_heads kv/whole seq/gathered", "0 -1 2/2 3 1");
-    attend_is("cross", "batch seq heads kv/whole other/gathered buckets/whole",
-              "0 -1 2/4 3 1 -1");
+    attend_is("self", "batch seq heads=kv_heads kv/whole seq/gathered kv/whole",
+              "0 -1 2/2 3 1 -1");
+    attend_is("cross", "batch seq heads kv/whole other/gathered kv/whole buckets/whole",
+              "0 -1 2/4 3 1 -1 -1");
     struct err err = {0};
     struct model *m = model_load(ATTEND, "kv_heads=3", &err);
     ok(!m && strstr(err.msg, "(self): k: kv_heads (3) does not divide heads (4)"),

@@ -14,15 +14,20 @@
 static struct model *random_choice(struct rng *r, uint64_t k, struct err *err) {
     static const struct {
         const char *name, *set;
-    } files[] = {{"encdec", "dropout=0.1"}, {"nested", "dropout=0.1"}, {"patches", NULL},
-                 {"products", NULL},        {"pairs", NULL},           {"experts", NULL},
-                 {"windows", NULL},         {"capped", NULL},          {"places", NULL}},
+    } files[] = {{"encdec", "dropout=0.1"}, {"nested", "dropout=0.1"},
+                 {"patches", NULL},         {"products", NULL},
+                 {"pairs", NULL},           {"experts", NULL},
+                 {"windows", NULL},         {"capped", NULL},
+                 {"places", NULL},          {"turns", NULL}},
       shipped[] = {{"llama:nano", "layers=2,heads=16,kv_heads=4,seq=16,hidden=64,ffn=96"},
                    {"t5:nano", "layers=2,heads=8,seq=32,target_seq=16,hidden=64,ffn=96"},
                    {"mixtral:nano",
                     "layers=2,heads=16,kv_heads=4,seq=16,hidden=64,ffn=96,experts=8"},
                    {"gemma:nano", "layers=2,heads=16,kv_heads=4,seq=16,hidden=64,ffn=96"},
-                   {"gpt-neox:nano", "layers=2,heads=16,seq=16,hidden=64"}};
+                   {"gpt-neox:nano", "layers=2,heads=16,seq=16,hidden=64"},
+                   {"deepseek-v3:nano",
+                    "layers=2,heads=16,seq=16,hidden=64,q_rank=32,kv_rank=16,"
+                    "ffn=96,expert_ffn=32"}};
     const uint64_t n = sizeof files / sizeof *files,
                    n_shipped = sizeof shipped / sizeof *shipped;
     char path[64];

@@ -38,6 +38,7 @@ struct trial {
     double per_target;
     int64_t size[3], from[3], to[3]; /* of a copy */
     struct halo_piece pieces[TRIAL_PARTS];
+    double slower[64]; /* of rotary positions, by pair */
     struct rng rng;
     void *in[INSTR_MAX_IN + 1], *out[INSTR_MAX_OUT + 1];
     int over; /* the operand whose place the first result has, or -1 */
@@ -69,12 +70,14 @@ static int64_t trial_number(struct trial *t, const char *name) {
         const char *name;
         int64_t least, most;
     } ranges[] = {
-        {"wt", 0, 1},      {"bias", 0, 1},     {"back", 0, 1},  {"normalize", 0, 1},
-        {"causal", 0, 1},  {"lengths", 0, 1},  {"kh", 1, 4},    {"kw", 1, 4},
-        {"kernel", 1, 3},  {"stride", 1, 3},   {"parts", 1, 4}, {"batch", 1, 4},
-        {"heads", 1, 4},   {"kv_heads", 1, 2}, {"outer", 1, 3}, {"groups", 1, 3},
-        {"choices", 1, 3}, {"capacity", 1, 9}, {"group", 1, 3}, {"ih", 1, 12},
-        {"iw", 1, 12},     {"ph", 0, 2},       {"pw", 0, 2},    {"capped", 0, 1}};
+        {"wt", 0, 1},      {"bias", 0, 1},     {"back", 0, 1},   {"normalize", 0, 1},
+        {"causal", 0, 1},  {"lengths", 0, 1},  {"kh", 1, 4},     {"kw", 1, 4},
+        {"kernel", 1, 3},  {"stride", 1, 3},   {"parts", 1, 4},  {"batch", 1, 4},
+        {"heads", 1, 4},   {"kv_heads", 1, 2}, {"outer", 1, 3},  {"groups", 1, 3},
+        {"choices", 1, 3}, {"capacity", 1, 9}, {"group", 1, 3},  {"ih", 1, 12},
+        {"iw", 1, 12},     {"ph", 0, 2},       {"pw", 0, 2},     {"capped", 0, 1},
+        {"sloped", 0, 1},  {"sigmoid", 0, 1},  {"biased", 0, 1}, {"few", 1, 2},
+        {"best", 1, 2}};
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
         if (!strcmp(ranges[i].name, name))
             return trial_pick(t, ranges[i].least, ranges[i].most);
@@ -135,6 +138,26 @@ static void trial_attention(struct trial *t, struct attention_n *n, bool may_pac
     n->window = n->causal && rng_below(&t->rng, 2) ? trial_pick(t, 1, 40) : 0;
     n->capped = !n->buckets && rng_below(&t->rng, 2);
     n->starts = n->causal && !n->lengths && rng_below(&t->rng, 2);
+    n->sloped = !n->buckets && rng_below(&t->rng, 2);
+    n->value = n->packed || rng_below(&t->rng, 2) ? 0 : trial_pick(t, 1, 150);
+    t->args.slope = (struct alibi){0.3f, (int32_t)trial_pick(t, 0, 2),
+                                   (int32_t)(n->heads + trial_pick(t, 2, 9))};
+}
+
+/* Groups of experts, of which a token keeps some that hold its choices. */
+static void trial_route(struct trial *t, struct route_n *n) {
+    const int64_t each = n->choices + trial_pick(t, 1, 9);
+    n->parts = rng_below(&t->rng, 2) ? n->parts + 1 : 0;
+    if (n->parts)
+        n->experts = n->parts * each;
+    n->best = n->parts ? n->best : 0;
+    n->kept = n->parts ? trial_pick(t, 1, n->parts) : 0;
+}
+
+/* A rank's heads, some of those that have one of the `few` in common. */
+static void trial_join(struct trial *t, struct join_n *n) {
+    n->heads = n->heads < n->group * n->few ? n->heads : n->group * n->few;
+    t->args.first_head = trial_pick(t, 0, n->group * n->few - n->heads);
 }
 
 /* Rows of blocks, the windows over them, and what one member of the group sends or gets. */
@@ -215,6 +238,7 @@ static void trial_attentions(struct trial *t) {
     n->attention_more.buckets = all.buckets;
     n->attention_more.window = all.window, n->attention_more.capped = all.capped;
     n->attention_more.starts = all.starts;
+    n->attention_more.sloped = all.sloped, n->attention_more.value = all.value;
     if (all.causal)
         t->args.first = trial_pick(t, 0, 1) * all.kv_seq;
 }
@@ -256,7 +280,11 @@ static void trial_shape(struct trial *t) {
     case I_route_dx: /* the gate of one choice that is divided by itself has no gradient */
         n->route.choices += n->route.normalize;
         n->route.experts = n->route.choices + trial_pick(t, 0, 70);
+        if (t->code == I_route)
+            trial_route(t, &n->route);
         break;
+    case I_join:
+    case I_join_bwd: trial_join(t, &n->join); break;
     case I_expert_load: n->expert_load.choices = trial_pick(t, 1, 2); break;
     case I_dispatch:
     case I_dispatch_dx:
@@ -401,6 +429,11 @@ static void trial_angles(struct trial *t, bool all) {
                                .high = 4,
                                .by_pair = rng_below(&t->rng, 2),
                                .gain = rng_below(&t->rng, 2) ? 1 : 1.2f};
+    if (pairs > (int64_t)(sizeof t->slower / sizeof *t->slower) || rng_below(&t->rng, 3))
+        return;
+    for (int64_t i = 0; i < pairs; i++)
+        t->slower[i] = 1 + (double)trial_pick(t, 0, 90) / 8;
+    t->args.angles.slower = t->slower;
 }
 
 /* With the numbers of the shape, or random ones where it is NULL. */

@@ -14,7 +14,7 @@
 #include "program/lower/lower.h"
 
 /* Of the iteration spaces, as in the kinds' patterns. */
-enum { BATCH, SEQ, HEADS, DIM, KV_SEQ, BUCKETS };
+enum { BATCH, SEQ, HEADS, DIM, KV_SEQ, VALUE, BUCKETS };
 enum { PACKED_BATCH, PACKED_SEQ, PACKED_THREE, PACKED_HEADS, PACKED_DIM, PACKED_BUCKETS };
 
 static struct attention_n packed_shape(const struct emit *e, int op) {
@@ -36,6 +36,7 @@ static struct attention_n separate_shape(const struct emit *e, int op) {
     const struct axis_map *keys = &o->in_map[1];
     struct extents k = emit_extents(e, &e->m->tensors[o->in[1]].shape);
     struct placement place = operand_place(e, op, 1);
+    const int64_t dim = lower_size(e, op, DIM), value = lower_size(e, op, VALUE);
     return (struct attention_n){
         .batch = lower_size(e, op, BATCH),
         .heads = lower_size(e, op, HEADS),
@@ -43,7 +44,8 @@ static struct attention_n separate_shape(const struct emit *e, int op) {
         .kv_heads = placement_size(e->mesh, &k, place, keys->axis[HEADS]),
         .seq = lower_size(e, op, SEQ),
         .kv_seq = placement_size(e->mesh, &k, place, keys->axis[KV_SEQ]),
-        .dim = lower_size(e, op, DIM)};
+        .dim = dim,
+        .value = value == dim ? 0 : value};
 }
 
 /* 0 where it holds all keys of the sequence. */
@@ -69,6 +71,7 @@ static struct attention_n shape_of(const struct emit *e, int op) {
     n.starts = starts_of(o) > 0;
     n.window = window_of(e, o);
     n.capped = o->attr[ATTR_softcap] != 0;
+    n.sloped = o->attr[ATTR_slope] != 0;
     if (o->param[0] >= 0)
         n.buckets = lower_size(e, op, packed ? PACKED_BUCKETS : BUCKETS);
     return n;
@@ -154,7 +157,9 @@ static struct attention_more_n without_packed(const struct attention_n *n) {
                                      .lengths = n->lengths,
                                      .window = n->window,
                                      .capped = n->capped,
-                                     .starts = n->starts};
+                                     .starts = n->starts,
+                                     .sloped = n->sloped,
+                                     .value = n->value};
 }
 
 /* An instruction over the keys of the rank so many before this one. All but the first go on from

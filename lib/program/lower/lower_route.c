@@ -35,18 +35,25 @@ static struct route_n route_numbers(const struct emit *e, int op) {
     const struct model_op *o = op_of(e, op);
     struct routing r = routing_of(e, op, o->out[1], &o->out_map[1]);
     const struct shape *logits = shape_of(e, o->in[0]);
+    const int64_t parts = (int64_t)o->attr[ATTR_parts];
     return (struct route_n){.groups = r.groups,
                             .tokens = r.tokens,
                             .experts = whole(e, logits, logits->rank - 1),
                             .choices = r.choices,
-                            .normalize = o->attr[ATTR_normalize] != 0};
+                            .normalize = o->attr[ATTR_normalize] != 0,
+                            .sigmoid = o->attr[ATTR_sigmoid] != 0,
+                            .parts = parts > 1 ? parts : 0,
+                            .kept = parts > 1 ? (int64_t)o->attr[ATTR_kept] : 0,
+                            .best = parts > 1 ? (int64_t)o->attr[ATTR_best] : 0,
+                            .biased = o->param[0] >= 0};
 }
 
 static void route_forward(struct emit *e, int op) {
-    int logits = lower_operand(e, op, 0);
+    int logits = lower_operand(e, op, 0), bias = lower_param(e, op, 0);
     int gates = lower_result(e, op, 0), slots = lower_result(e, op, 1);
     struct instr *i = emit_instr(e, I_route);
     i->in.route.logits = logits;
+    i->in.route.bias = bias;
     i->out.route.gates = gates;
     i->out.route.slots = slots;
     i->n.route = route_numbers(e, op);
@@ -64,7 +71,13 @@ static void route_backward(struct emit *e, int op, const int *dy) {
     i->in.route_dx.slots = slots;
     i->in.route_dx.dgates = dy[0];
     i->out.route_dx.dlogits = dlogits;
-    i->n.route = route_numbers(e, op);
+    const struct route_n n = route_numbers(e, op);
+    i->n.route_dx = (struct route_dx_n){.groups = n.groups,
+                                        .tokens = n.tokens,
+                                        .experts = n.experts,
+                                        .choices = n.choices,
+                                        .normalize = n.normalize,
+                                        .sigmoid = n.sigmoid};
 }
 
 const struct lowering lower_route = {route_forward, route_backward};
