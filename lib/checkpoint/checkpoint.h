@@ -13,7 +13,7 @@
  * a process that is killed at any moment leaves the earlier checkpoints whole. This
  * library knows no MPI; the caller moves the reports and holds the two barriers:
  *
- *     if (rank == 0) lock = checkpoint_prepare(dir, 0, 0, &err);        // once
+ *     if (rank == 0) lock = checkpoint_lock(dir, &err);                 // once
  *     if (rank == 0) checkpoint_begin(dir, step, &err);                 // then a barrier
  *     struct checkpoint_share share = {rank, pieces, n, {.threads = 4}};
  *     checkpoint_write(dir, step, &share, &report, &err);               // every rank
@@ -147,10 +147,13 @@ struct checkpoint_info {
 
 /* Makes DIR, checks that files can be made in it, and locks it against other writers until
  * checkpoint_unlock or the end of the process, however it comes: a training finds out before its
- * first step. A new run (run = 0) is refused where there are checkpoints; one that goes on from
- * `step` where they are of another run or of later steps. Returns the lock, or -1. */
-int checkpoint_prepare(const char *dir, uint64_t run, int64_t step, struct err *err);
+ * first step, and before it reads what another one may be about to remove. Returns the lock, or -1. */
+int checkpoint_lock(const char *dir, struct err *err);
 void checkpoint_unlock(int lock); /* < 0 is fine */
+
+/* Refuses a new run (run = 0) where there are checkpoints, and one that goes on from `step` where they
+ * are of another run or of later steps. Returns 0 or -1. */
+int checkpoint_check_run(const char *dir, uint64_t run, int64_t step, struct err *err);
 
 /* Rank 0, before any rank writes: makes DIR and an empty temporary for `step`, after
  * removing what killed writers left in DIR. Returns 0 or -1. */

@@ -69,9 +69,8 @@ void checkpoint_unlock(int lock) {
         close(lock);
 }
 
-/* Whether a run that goes on from `step` may add to what is in DIR: what it writes takes the place
- * of older steps, which must be its own. */
-static int check_run(const char *dir, uint64_t run, int64_t step, struct err *err) {
+/* What a run writes takes the place of older steps, which must be its own. */
+int checkpoint_check_run(const char *dir, uint64_t run, int64_t step, struct err *err) {
     struct checkpoint *newest = NULL;
     int64_t before = INT64_MAX;
     char *path;
@@ -103,17 +102,12 @@ static int check_run(const char *dir, uint64_t run, int64_t step, struct err *er
     return rc;
 }
 
-int checkpoint_prepare(const char *dir, uint64_t run, int64_t step, struct err *err) {
+int checkpoint_lock(const char *dir, struct err *err) {
     if (ckpt_make_dirs(dir, err) < 0)
         return -1;
     if (access(dir, W_OK | X_OK) < 0)
         return err_system(err, "%s: cannot write: %s", dir, strerror(errno));
-    int lock = lock_dir(dir, err);
-    if (lock >= 0 && check_run(dir, run, step, err) < 0) {
-        checkpoint_unlock(lock);
-        return -1;
-    }
-    return lock;
+    return lock_dir(dir, err);
 }
 
 /* ---- begin ------------------------------------------------------------------------- */

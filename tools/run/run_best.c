@@ -9,10 +9,11 @@
 /* On rank 0: may this run write there, and how good is what it has written before? The lock of DIR stands for
  * both. */
 static int look(struct run_best *b, uint64_t run, bool resumes, struct err *err) {
-    int lock = checkpoint_prepare(b->dir, resumes ? run : 0, INT64_MAX, err);
+    int lock = checkpoint_lock(b->dir, err);
     struct checkpoint *ck = NULL;
     checkpoint_unlock(lock);
-    if (lock < 0 || (checkpoint_is(b->dir) && checkpoint_open(&ck, b->dir, err) < 0))
+    if (lock < 0 || checkpoint_check_run(b->dir, resumes ? run : 0, INT64_MAX, err) < 0 ||
+        (checkpoint_is(b->dir) && checkpoint_open(&ck, b->dir, err) < 0))
         return -1;
     if (ck && checkpoint_info(ck)->valid_loss > 0)
         b->loss = checkpoint_info(ck)->valid_loss;

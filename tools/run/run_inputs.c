@@ -90,13 +90,25 @@ static int check_validation(const struct run_options *o, struct run_inputs *in,
     return 0;
 }
 
+/* The folders that this run writes checkpoints to are its own from here on. */
+static int lock_folders(struct run_inputs *in, const struct run_options *o,
+                        struct err *err) {
+    const char *dir[RUN_FOLDERS] = {[RUN_DISK] = o->save, [RUN_MEMORY] = o->memory_here};
+    for (int f = 0; f < RUN_FOLDERS; f++)
+        if (dir[f] && in->lock[f] < 0 && (in->lock[f] = checkpoint_lock(dir[f], err)) < 0)
+            return -1;
+    return 0;
+}
+
 /* What is written at the end must be writable at the beginning. */
 static int open_outputs(struct run_inputs *in, const struct run_options *o,
                         const struct checkpoint_info *ck, struct err *err) {
     const char *dir[RUN_FOLDERS] = {[RUN_DISK] = o->save, [RUN_MEMORY] = o->memory_here};
+    if (lock_folders(in, o, err) < 0)
+        return -1;
     for (int f = 0; f < RUN_FOLDERS; f++)
-        if (dir[f] && (in->lock[f] = checkpoint_prepare(dir[f], ck ? ck->run : 0,
-                                                        ck ? ck->step : 0, err)) < 0)
+        if (dir[f] &&
+            checkpoint_check_run(dir[f], ck ? ck->run : 0, ck ? ck->step : 0, err) < 0)
             return -1;
     if (o->tensorboard &&
         !(in->events = run_events_open(o->tensorboard, ck ? ck->step : 0, err)))
@@ -199,7 +211,9 @@ static int open_resume(struct run_inputs *in, struct comm *comm, const struct pl
         run_note_unfinished(o);
     if (o->resume && exec_agree(comm, checkpoint_open(&in->ck, o->resume, err), err) < 0)
         return -1;
-    if (o->auto_resume && run_open_newest(comm, o, &in->search, &in->ck, err) < 0)
+    if (o->auto_resume &&
+        (exec_agree(comm, comm_rank(comm) == 0 ? lock_folders(in, o, err) : 0, err) < 0 ||
+         run_open_newest(comm, o, &in->search, &in->ck, err) < 0))
         return -1;
     int rc = in->ck ? run_check_resume(o, p->model, p->optimizer, in->ck, err) : 0;
     return exec_agree(comm, rc, err);
