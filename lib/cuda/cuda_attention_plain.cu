@@ -32,7 +32,7 @@ CUDA_DEVICE float half_warp_sum(float x) {
 CUDA_DEVICE void plain_scores(const struct kernel_attention &t,
                               const struct attention_near &near, int b, int h, int i0,
                               int k0, int seen, float (&s)[4][4]) {
-    const float by = t.slope.by != 0 ? LOG2_E * alibi_slope(&t.slope, h) : 0;
+    const float by = LOG2_E * alibi_slope(&t.slope, h);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int query = i0 + plain_row(i), end = keys_of(t, query, seen);

@@ -34,7 +34,7 @@ CUDA_DEVICE struct plain_pair<T> pair_of(const struct kernel_attention &t,
             b,
             q0,
             k0,
-            t.slope.by != 0 ? LOG2_E *alibi_slope(&t.slope, h) : 0};
+            LOG2_E *alibi_slope(&t.slope, h)};
 }
 
 /* P from a score and dS from dO V^T, in their places; zero for what is not seen

@@ -13,13 +13,15 @@ template <typename T> struct scores {
 };
 template <typename T>
 CUDA_DEVICE struct scores<T> scores_of(int64_t experts, const T *x, bool sigmoid) {
-    struct scores<T> s = {
-        {0, 0, 0}, x, sigmoid
-    };
-    if (!sigmoid)
-        s.s = softmax_of(experts, x);
+    struct scores<T> s;
+    s.s = sigmoid ? softmax() : softmax_of(experts, x);
+    s.x = x;
+    s.sigmoid = sigmoid;
     return s;
-} template <typename T> CUDA_DEVICE float score(const struct scores<T> &s, int64_t expert) {
+}
+
+template <typename T>
+CUDA_DEVICE float score(const struct scores<T> &s, int64_t expert) {
     return s.sigmoid ? 1 / (1 + expf(-get(s.x + expert))) : probability(s.s, s.x, expert);
 }
 

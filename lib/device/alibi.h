@@ -24,6 +24,8 @@ struct alibi {
 };
 
 BOTH float alibi_slope(const struct alibi *a, int64_t h) {
+    if (a->by == 0)
+        return 0;
     const int64_t head = a->first + h;
     int64_t power = 1;
     while (2 * power <= a->heads)

@@ -118,13 +118,6 @@ VEC void cap_row(float *s, int64_t seen, float cap) {
         v_store(s + j, most * tanh_of(v_load(s + j) * over));
 }
 
-/* Adds a slope times the position, of which the first score has `first`. */
-VEC void slope_row(float *s, int64_t seen, float slope, int64_t first) {
-    const vf lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    for (int64_t j = 0; j < seen; j += VL)
-        v_store(s + j, v_fma(lane + (float)(first + j), v_set(slope), v_load(s + j)));
-}
-
 /* Up to six queries, the first at position q0, against `keys` keys from k0. */
 struct tile {
     int rows;
@@ -167,7 +160,7 @@ static void forward_tile(const struct task *w, struct tile x) {
     for (int r = 0; w->t->cap > 0 && r < x.rows; r++)
         cap_row(w->s + r * K_BLOCK, seen, w->t->cap);
     for (int r = 0; w->slope != 0 && r < x.rows; r++)
-        slope_row(w->s + r * K_BLOCK, seen, w->slope, x.k0 - (x.q0 + r));
+        position_slope(w->s + r * K_BLOCK, seen, w->slope, x.k0 - (x.q0 + r));
     for (int r = 0; w->positions && r < x.rows; r++)
         for (int64_t c = 0; c < seen; c += VL)
             v_store(w->s + r * K_BLOCK + c,
@@ -271,7 +264,7 @@ static void forward_one(const struct kernel_attention *t, const struct positions
     const struct kernel_attention_task x = kernel_attention_task(t, most, i);
     struct task w = make_task(t, p, kernel_scratch(thread));
     w.b = x.b;
-    w.slope = t->slope.by != 0 ? LOG2_E * alibi_slope(&t->slope, x.h) : 0;
+    w.slope = LOG2_E * alibi_slope(&t->slope, x.h);
     if (p)
         position_near(p, TYPE, t->positions, x.h, LOG2_E, w.near);
     const struct head own = {all->q + x.b * t->q_batch + x.h * t->dim, all->k + x.kv_at,

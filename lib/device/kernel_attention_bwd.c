@@ -140,13 +140,6 @@ VEC void cap_row(float *p, float *slope, int64_t seen, float cap) {
     }
 }
 
-/* Adds the slope of a head times the position, of which the first score has `first`. */
-VEC void add_slope(float *p, int64_t seen, float by, int64_t first) {
-    const vf lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    for (int64_t j = 0; j < seen; j += VL)
-        v_store(p + j, v_fma(lane + (float)(first + j), v_set(by), v_load(p + j)));
-}
-
 /* x[0 .. wide-1] *= y, whole vectors. */
 VEC void scale_vectors(float *x, const float *y, int64_t wide) {
     for (int64_t c = 0; c < wide; c += VL)
@@ -174,7 +167,7 @@ static void slope_tile(const struct task *w, int rows, int64_t r, int64_t q0, in
         if (w->t->cap > 0)
             cap_row(p, slope, seen, w->t->cap);
         if (w->slope != 0)
-            add_slope(p, seen, w->slope, k0 - (q0 + i));
+            position_slope(p, seen, w->slope, k0 - (q0 + i));
         if (w->positions)
             add_vectors(p, w->diagonal + at - i, seen);
         slope_row(p, ds, own > 0 ? own : 0, wide, lse[i], w->row_sum[r + i]);
@@ -296,7 +289,7 @@ static void head_pairs(struct task *w, const struct head *s, int64_t head, int64
                            .lse = s->lse + head * t->q_len,
                            .dout = s->dout + o_at,
                            .dq = s->dq + at};
-    w->slope = t->slope.by != 0 ? LOG2_E * alibi_slope(&t->slope, head) : 0;
+    w->slope = LOG2_E * alibi_slope(&t->slope, head);
     if (w->positions) {
         position_near(w->positions, TYPE, t->positions, head, LOG2_E, w->near);
         memset(w->dnear, 0, POSITION_NEAR * sizeof *w->dnear);

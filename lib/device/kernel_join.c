@@ -21,8 +21,8 @@ CPU_FUNCTION(join) {
 }
 
 /* One head of z: the sum over those of the rank's heads that have it, which may be none. */
-static void add_heads(const struct join_n *s, int64_t first_head, int64_t few, const T *dy,
-                      T *dz) {
+static void add_heads(const struct join_bwd_n *s, int64_t first_head, int64_t few,
+                      const T *dy, T *dz) {
     const int64_t width = s->dim + s->behind;
     for (int64_t j = 0; j < s->behind; j++) {
         float sum = 0;
@@ -34,12 +34,7 @@ static void add_heads(const struct join_n *s, int64_t first_head, int64_t few, c
 }
 
 CPU_FUNCTION(join_bwd) {
-    const struct join_n s = {.rows = n->rows,
-                             .heads = n->heads,
-                             .group = n->group,
-                             .few = n->few,
-                             .dim = n->dim,
-                             .behind = n->behind};
+    const struct join_bwd_n s = *n;
     const T *dy = in->dy;
     T *dx = out->dx, *dz = out->dz;
     const int64_t first_head = a->first_head, width = s.dim + s.behind;

@@ -9,6 +9,7 @@
 #define WEFT_KERNEL_POSITION_H
 
 #include "device/attention.h"
+#include "kernel_vec.h"
 
 /* near[i] = factor times what the head adds at distance i - p->distance; the table's elements are of
  * `type`. */
@@ -23,5 +24,12 @@ void position_collect(const struct positions *p, const float *diagonal, int64_t 
 /* The head's gradients: table[..] += near[i]. */
 void position_gather(const struct positions *p, const float *near, int64_t head,
                      float *table);
+
+/* ALiBi's: adds a slope times the distance, of which the first score has `first`. */
+VEC void position_slope(float *s, int64_t seen, float slope, int64_t first) {
+    const vf lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    for (int64_t j = 0; j < seen; j += VL)
+        v_store(s + j, v_fma(lane + (float)(first + j), v_set(slope), v_load(s + j)));
+}
 
 #endif

@@ -72,13 +72,16 @@ static const char *unbound(const struct reader *r, const char *name) {
     return bound ? json_string_value(bound) : name;
 }
 
+/* What stands for a rate that a name may stand for; NULL where there is none of the name. */
+static const json_t *rate_value(const struct reader *r, const json_t *v) {
+    const json_t *bound = json_is_string(v) ? bound_value(r, json_string_value(v)) : NULL;
+    v = bound ? bound : v;
+    return json_is_string(v) ? json_object_get(r->rates, json_string_value(v)) : v;
+}
+
 int read_real(struct reader *r, const json_t *v, const char *key, double *out,
               struct err *err) {
-    const json_t *bound = json_is_string(v) ? bound_value(r, json_string_value(v)) : NULL;
-    if (bound)
-        v = bound;
-    if (json_is_string(v))
-        v = json_object_get(r->rates, json_string_value(v));
+    v = rate_value(r, v);
     if (!json_is_number(v) || !isfinite(json_number_value(v)))
         return err_input(err, "%s: expected a number or the name of a rate", key);
     *out = json_number_value(v);
@@ -87,11 +90,7 @@ int read_real(struct reader *r, const json_t *v, const char *key, double *out,
 
 int read_list(struct reader *r, const json_t *v, const char *key, const double **out,
               struct err *err) {
-    const json_t *bound = json_is_string(v) ? bound_value(r, json_string_value(v)) : NULL;
-    if (bound)
-        v = bound;
-    if (json_is_string(v))
-        v = json_object_get(r->rates, json_string_value(v));
+    v = rate_value(r, v);
     if (!json_is_array(v))
         return err_input(
             err, "%s: expected a list of numbers or the name of a rate that is one", key);

@@ -170,7 +170,7 @@ static void run_lane(const struct portfolio *f, int lane) {
 static void *run_lanes(void *arg) {
     struct portfolio *f = arg;
     for (int i; (i = atomic_fetch_add(&f->next, 1)) < LANES;)
-        if (has_work(f, i))
+        if (f->lanes[i])
             run_lane(f, i);
     return NULL;
 }
@@ -227,13 +227,12 @@ static void run_round(struct portfolio *f, int round) {
     pool_keep_winners(&s->pool);
 }
 
-/* Is another round not worth its time? The best plan, by its simulated time, is within the
+/* Is another round not worth its time? The best plan, which takes `us` when it is simulated, is within the
  * requested gap of the lower bound, or within NEAR of it; or NEAR does not bring it to the
  * plan that is to be beaten. */
-static bool is_enough(struct portfolio *f) {
-    struct search *s = f->lanes[0];
-    double us = pool_simulated_us(&s->pool), beat_us = s->space.p.beat_us;
-    f->gap = !s->pool.n_best ? 1 : f->bound_us > 0 ? 1 - f->bound_us / us : 0;
+static bool is_enough(const struct portfolio *f, double us) {
+    const struct search *s = f->lanes[0];
+    double beat_us = s->space.p.beat_us;
     bool closed = f->gap <= fmax(s->budget.gap, NEAR);
     return (f->bound_us > 0 && closed) || (beat_us > 0 && us * (1 - NEAR) > beat_us);
 }
@@ -248,7 +247,11 @@ static void run_rounds(struct search *s) {
     s->budget.bound_us = 0;
     for (int round = 0; round < ROUNDS && !budget_out_of_time(&s->budget); round++) {
         run_round(&f, round);
-        if (round + 1 < ROUNDS && is_enough(&f))
+        if (round + 1 == ROUNDS)
+            break;
+        double us = pool_simulated_us(&s->pool);
+        f.gap = f.bound_us > 0 || !s->pool.n_best ? 1 - f.bound_us / us : 0;
+        if (is_enough(&f, us))
             break;
     }
     candidate_copy(&s->from, &from);

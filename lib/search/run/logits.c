@@ -48,31 +48,12 @@ static bool may_help(const struct search_problem *p, int64_t overflow) {
     return may_cut(p) && (double)overflow < 2 * (double)dtype_size(p->dtype) * elements(p);
 }
 
-static struct search_problem in_pieces(const struct search_problem *p, int64_t pieces) {
-    struct search_problem q = *p;
-    q.logits = pieces;
-    q.may_idle = false;
-    q.as_listed = true;
-    q.no_bound = true;
-    q.gap = 0;
-    return q;
-}
-
-/* Its plans join the others. */
 static bool search_pieces(const struct search_problem *p, search_algorithm *algorithm,
                           int64_t pieces, const struct plan *from,
                           struct search_result *out) {
-    struct search_problem q = in_pieces(p, pieces);
-    struct search_result r;
-    q.from = from;
-    if (!search_in_time(&q))
-        return false;
-    bool found = search_resident(&q, algorithm == search_auto ? search_hops : algorithm, &r,
-                                 NULL) == 0 &&
-                 r.n > 0;
-    r.complete |= !found && search_in_time(&q); /* no plan exists */
-    search_result_merge(out, &r, p);
-    return found;
+    struct search_problem q = search_following(p, from);
+    q.logits = pieces;
+    return search_follow(p, &q, algorithm, out);
 }
 
 /* Gives a plan the number of pieces with which it fits and is fastest. */
@@ -118,11 +99,12 @@ static void finish(const struct search_problem *p, struct search_result *out) {
 
 /* There is a plan, but it pays for a lack of memory. */
 static bool is_worth_it(const struct search_problem *p, const struct search_result *out) {
-    struct search_problem whole = *p, q = in_pieces(p, PIECES);
+    struct search_problem whole = *p, q = search_following(p, NULL);
     if (!may_cut(p) || interrupted() || q.deadline_s > 0 ||
         !search_pays(out->plans[0].plan))
         return false;
-    whole.from = q.from = NULL;
+    whole.from = NULL;
+    q.logits = PIECES;
     return search_first_estimate_us(&q, 1) < NEAR * search_first_estimate_us(&whole, 1);
 }
 

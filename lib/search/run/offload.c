@@ -91,23 +91,9 @@ struct offloading {
 
 /* Searches with this set offloaded by all ops; its plans join the others. */
 static bool search_set(struct offloading *o, int set, const struct plan *from) {
-    struct search_problem q = *o->p;
-    struct search_result r;
+    struct search_problem q = search_following(o->p, from);
     q.offload = set;
-    q.from = from;
-    q.may_idle = false;
-    q.as_listed = true;
-    q.no_bound = true;
-    q.gap = 0;
-    if (!search_in_time(&q))
-        return false;
-    bool found =
-        search_resident(&q, o->algorithm == search_auto ? search_hops : o->algorithm, &r,
-                        NULL) == 0 &&
-        r.n > 0;
-    r.complete |= !found && search_in_time(&q); /* no plan exists */
-    search_result_merge(o->out, &r, o->p);
-    return found;
+    return search_follow(o->p, &q, o->algorithm, o->out);
 }
 
 /* Lets stages take back what they have room for. The certificate is a bound that does
@@ -142,13 +128,9 @@ bool search_pays(const struct plan *plan) {
  * on hosts may be faster. A search takes as long again, so it only follows if a first
  * look finds a faster plan. */
 static void search_instead(struct offloading *o) {
-    struct search_problem q = *o->p;
+    struct search_problem q = search_following(o->p, NULL);
     const struct search_result *out = o->out;
     q.offload = OFFLOAD_optimizer;
-    q.from = NULL;
-    q.may_idle = false;
-    q.no_bound = true;
-    q.gap = 0;
     if (interrupted() || q.deadline_s > 0 || !search_pays(out->plans[0].plan) ||
         search_first_estimate_us(&q, 1) >= out->plans[0].time_us)
         return;

@@ -55,6 +55,15 @@ int search_simplest(const struct search_plan *plans, int n, double slack);
 int search_resident(const struct search_problem *p, search_algorithm *algorithm,
                     struct search_result *out, struct err *err);
 
+/* The problem of a search that follows one for `p`, from another plan or from none: for its plans alone,
+ * on all devices, in the model's order of ops, without a bound. What else is new the caller sets. */
+struct search_problem search_following(const struct search_problem *p,
+                                       const struct plan *from);
+/* Searches for the plans of a problem that search_following made, unless its time is over; they join those
+ * of `out`. Returns whether there are any. In place of the portfolio hops searches. */
+bool search_follow(const struct search_problem *p, const struct search_problem *following,
+                   search_algorithm *algorithm, struct search_result *out);
+
 /* Does the plan pay for a lack of memory? */
 bool search_pays(const struct plan *plan);
 
