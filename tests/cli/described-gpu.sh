@@ -19,12 +19,12 @@ taken() { # taken STATUS TEXT: the tool's end, and its last line
 }
 train() { # train GPU DTYPE MODEL MICRO_BATCH [SET [ARGS...]]
     local plan='{"format": "weft-plan/1", "model": "%s", "set": "%s", "dtype": "%s", "micro_batch": %d,
-                 "batch": %d, "optimizer": "%s", "stages": [{}]}'
-    local optimizer=${optimizer:-adamw} set=${5:-} text
+                 "batch": %d, "optimizer": "%s", "logits": %d, "stages": [{}]}'
+    local optimizer=${optimizer:-adamw} set=${5:-} pieces=${pieces:-1} text
     DESCRIBED_GPU=$1 text="$1, $2: $3 $4 $set ${*:6}"
     case $3 in wide-resnet*) optimizer=sgd ;; esac
     # shellcheck disable=SC2059
-    printf "$plan" "$3" "$set" "$2" "$4" $((2 * $4)) $optimizer >plan.json
+    printf "$plan" "$3" "$set" "$2" "$4" $((2 * $4)) $optimizer "$pieces" >plan.json
     "$tools/weft-run" -q --threads 1 --device cuda -n 2 --valid-every 1 "${@:6}" plan.json >out 2>err
     taken $? "$text"
 }
@@ -39,6 +39,9 @@ done
 train h100 fp32 gpt:nano 4 '' --tf32 --deterministic
 optimizer=muon train h100 fp32 gpt:nano 4
 optimizer=muon train h100 bf16 mixtral:nano 4
+# Logits in pieces, which evaluation makes in the same captured regions without their gradients.
+pieces=4 train h100 bf16 gpt:gpt2 8 layers=1,vocab=1000
+pieces=2 train h100 fp32 llama:nano 4
 train h100 bf16 wide-resnet:nano 32 image=224,base=64,classes=1000,stem_taps=7,stem_stride=2,pool_stride=2
 # Other GPUs have less shared memory.
 for gpu in a100 a40; do

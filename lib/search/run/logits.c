@@ -20,6 +20,10 @@ enum { PIECES = 4, MANY = 16 };
 /* First looks are compared at this share: in the end there may be fewer pieces. */
 static const double NEAR = 1.01;
 
+/* Of a device's memory: where whole logits take less, pieces of them free so little that no search of 200
+ * (scripts/same-plans.sh) found a faster plan. */
+static const double LEAST = 0.02;
+
 /* Elements of all logits of a step, which more micro-batches than one may hold at once;
  * 0 where no loss can be cut. */
 static double elements(const struct search_problem *p) {
@@ -97,11 +101,30 @@ static void finish(const struct search_problem *p, struct search_result *out) {
     search_end(&s);
 }
 
-/* There is a plan, but it pays for a lack of memory. */
+/* The bytes of logits and of their gradients that a device holds under the plan. */
+static double logits_bytes(const struct plan *plan) {
+    double n = 0;
+    for (int k = 0; k < plan->n_stages; k++)
+        for (int i = 0; i < plan->stages[k].n_ops; i++) {
+            const struct stage *st = &plan->stages[k];
+            const struct model_op *op = &plan->model->ops[st->ops[i]];
+            if (op->kind != OP_cross_entropy)
+                continue;
+            const struct shape *s = &plan->model->tensors[op->in[0]].shape;
+            struct extents x = model_extents(plan->model, s, plan->micro_batch);
+            struct placement at =
+                placement_operand(&st->mesh, &st->layouts[i], &op->in_map[0]);
+            n += (double)placement_elements(&st->mesh, &x, at);
+        }
+    return 2 * (double)dtype_size(plan->dtype) * n;
+}
+
+/* There is a plan, but it pays for a lack of memory, of which logits take a part. */
 static bool is_worth_it(const struct search_problem *p, const struct search_result *out) {
     struct search_problem whole = *p, q = search_following(p, NULL);
     if (!may_cut(p) || interrupted() || q.deadline_s > 0 ||
-        !search_pays(out->plans[0].plan))
+        !search_pays(out->plans[0].plan) ||
+        logits_bytes(out->plans[0].plan) < LEAST * (double)p->memory_bytes)
         return false;
     whole.from = NULL;
     q.logits = PIECES;
