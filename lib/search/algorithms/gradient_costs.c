@@ -48,10 +48,10 @@ static struct worth worth_of(struct pricing *w, const struct load *l) {
     double m = (double)(w->ev->space->p.batch / w->g->c.micro_batch), n = w->type->in_stage;
     bool missing = v[LOAD_missing] > 0.5;
     double update = v[LOAD_before_norm] + v[LOAD_update];
-    for (int i = 0; i < LOAD_REDUCTIONS && l->reduce[i].axes; i++) {
-        double elems = n * l->reduce[i].elems;
-        update += copysign(graph_reduce_us(&w->ev->graph, &w->type->t->st,
-                                           l->reduce[i].axes, fabs(elems), &missing),
+    for (int i = 0; i < LOAD_REDUCTIONS && l->over[i]; i++) {
+        double elems = n * l->elems[i];
+        update += copysign(graph_reduce_us(&w->ev->graph, &w->type->t->st, l->over[i],
+                                           fabs(elems), &missing),
                            elems) /
                   n;
     }

@@ -79,11 +79,11 @@ static struct worth worth_of(struct relayout *r, const struct load *l, double ti
                v[LOAD_before_norm] + v[LOAD_update]),
         .bytes = times * (v[LOAD_fixed] + held_bytes(&v[LOAD_slot], &r->in_flight) +
                           v[LOAD_across])};
-    for (int i = 0; i < LOAD_REDUCTIONS && l->reduce[i].axes; i++) {
-        double elems = times * l->reduce[i].elems;
-        w.us += copysign(graph_reduce_us(&r->ev->graph, &r->t->st, l->reduce[i].axes,
-                                         fabs(elems), &missing),
-                         elems);
+    for (int i = 0; i < LOAD_REDUCTIONS && l->over[i]; i++) {
+        double elems = times * l->elems[i];
+        w.us += copysign(
+            graph_reduce_us(&r->ev->graph, &r->t->st, l->over[i], fabs(elems), &missing),
+            elems);
     }
     if (missing)
         w.us = INFINITY;

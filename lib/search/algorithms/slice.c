@@ -76,10 +76,10 @@ struct slicer {
 static double reductions_us(const struct load *all, const double *all_us,
                             const struct load *l) {
     double us = 0;
-    for (int i = 0; i < LOAD_REDUCTIONS && l->reduce[i].axes; i++)
-        for (int k = 0; k < LOAD_REDUCTIONS && all->reduce[k].axes; k++)
-            if (all->reduce[k].axes == l->reduce[i].axes && all->reduce[k].elems > 0)
-                us += all_us[k] * l->reduce[i].elems / all->reduce[k].elems;
+    for (int i = 0; i < LOAD_REDUCTIONS && l->over[i]; i++)
+        for (int k = 0; k < LOAD_REDUCTIONS && all->over[k]; k++)
+            if (all->over[k] == l->over[i] && all->elems[k] > 0)
+                us += all_us[k] * l->elems[i] / all->elems[k];
     return us;
 }
 
@@ -101,9 +101,9 @@ static void fill_column(struct slicer *z, const struct prefix *t, struct column 
     double all_us[LOAD_REDUCTIONS] = {0};
     struct sums recompute = {0};
     bool missing = false;
-    for (int i = 0; i < LOAD_REDUCTIONS && all.reduce[i].axes; i++)
-        all_us[i] = graph_reduce_us(&ev->graph, &t->st, all.reduce[i].axes,
-                                    all.reduce[i].elems, &missing);
+    for (int i = 0; i < LOAD_REDUCTIONS && all.over[i]; i++)
+        all_us[i] =
+            graph_reduce_us(&ev->graph, &t->st, all.over[i], all.elems[i], &missing);
     for (int u = 0; u <= z->n_units; u++) {
         struct load l = prefix_until(ev->space, t, z->bound[u]);
         double update_us =

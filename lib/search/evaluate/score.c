@@ -89,9 +89,9 @@ static struct stage_sum sum_stage(struct evaluate *ev, const struct prefix *t,
                             .missing = v[LOAD_missing] > 0.5};
     memcpy(sum.slot, &v[LOAD_slot], sizeof sum.slot);
     double reduce_us = 0;
-    for (int i = 0; i < LOAD_REDUCTIONS && l.reduce[i].axes; i++)
-        reduce_us += graph_reduce_us(&ev->graph, &t->st, l.reduce[i].axes,
-                                     l.reduce[i].elems, &sum.missing);
+    for (int i = 0; i < LOAD_REDUCTIONS && l.over[i]; i++)
+        reduce_us +=
+            graph_reduce_us(&ev->graph, &t->st, l.over[i], l.elems[i], &sum.missing);
     sum.reduce_us += reduce_us - space_hidden_us(ev->space, reduce_us, sum.backward_us);
     sum.update_us += graph_reduce_us(&ev->graph, &t->st, 0, v[LOAD_filled], &sum.missing);
     return sum;

@@ -62,8 +62,8 @@ static struct worth worth_of(struct maker *k, const struct load *l, double times
         .us = k->m * (v[LOAD_forward] + v[LOAD_backward] + v[LOAD_weights]) +
               v[LOAD_before_norm] + v[LOAD_update] + element_us(k, 0) * v[LOAD_filled],
         .bytes = v[LOAD_fixed] + held_bytes(&v[LOAD_slot], k->in_flight) + v[LOAD_across]};
-    for (int i = 0; i < LOAD_REDUCTIONS && l->reduce[i].axes; i++)
-        w.us += element_us(k, l->reduce[i].axes) * l->reduce[i].elems;
+    for (int i = 0; i < LOAD_REDUCTIONS && l->over[i]; i++)
+        w.us += element_us(k, l->over[i]) * l->elems[i];
     w.us = !k->all && v[LOAD_missing] > 0.5 ? INFINITY : times * w.us;
     w.bytes *= times;
     return w;

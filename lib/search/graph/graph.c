@@ -12,14 +12,13 @@
 void load_add(struct load *to, const struct load *l, double times) {
     for (int i = 0; i < LOAD_PARTS; i++)
         to->v[i] += times * l->v[i];
-    for (int i = 0; i < LOAD_REDUCTIONS && l->reduce[i].axes; i++) {
+    for (int i = 0; i < LOAD_REDUCTIONS && l->over[i]; i++) {
         int k = 0;
-        while (k + 1 < LOAD_REDUCTIONS && to->reduce[k].axes &&
-               to->reduce[k].axes != l->reduce[i].axes)
+        while (k + 1 < LOAD_REDUCTIONS && to->over[k] && to->over[k] != l->over[i])
             k++;
-        if (!to->reduce[k].axes)
-            to->reduce[k].axes = l->reduce[i].axes;
-        to->reduce[k].elems += times * l->reduce[i].elems;
+        if (!to->over[k])
+            to->over[k] = l->over[i];
+        to->elems[k] += times * l->elems[i];
     }
     to->groups |= l->groups;
     if (l->temp > to->temp)
@@ -28,7 +27,8 @@ void load_add(struct load *to, const struct load *l, double times) {
         to->update_temp = l->update_temp;
 }
 
-_Static_assert(MESH_MAX_AXES <= 6, "a set of sets of axes is one word");
+_Static_assert(MESH_MAX_AXES <= 6,
+               "a set of axes is one byte, a set of sets of axes one word");
 
 /* ---- compiling a window ---------------------------------------------------------------- */
 
@@ -64,7 +64,7 @@ static void clear_stage(struct graph *g) {
 }
 
 static void count_reduction(struct load *l, unsigned axes, double elems) {
-    struct load one = {.reduce = {{axes, elems}}};
+    struct load one = {.over = {(uint8_t)axes}, .elems = {elems}};
     load_add(l, &one, 1);
 }
 

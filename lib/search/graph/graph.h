@@ -52,10 +52,10 @@ enum { LOAD_REDUCTIONS = 8 };
 
 struct load {
     double v[LOAD_PARTS];
-    struct reduction {
-        unsigned axes; /* 0 = the entry is free */
-        double elems;
-    } reduce[LOAD_REDUCTIONS]; /* of gradients */
+    /* Elements of gradients that are reduced over each set of mesh axes. Millions of loads are kept, so the
+     * sets, which fit into bytes, stand apart from the elements. */
+    double elems[LOAD_REDUCTIONS];
+    uint8_t over[LOAD_REDUCTIONS]; /* the set; 0 = the entry is free */
     /* The sets of mesh axes along which collectives run, bit i for the set i. They do not add up. */
     uint64_t groups;
     /* Bytes of temporaries: the most that are held at once in forward and backward,

@@ -25,7 +25,7 @@ static void grow(struct memo *m) {
 
 void **memo_slot(struct memo *m, uint64_t key) {
     key = key ? key : 1;
-    if (2 * m->n >= m->cap && !(m->cap && find(m, key)->key))
+    if (4 * m->n >= 3 * m->cap && !(m->cap && find(m, key)->key))
         grow(m);
     struct memo_entry *e = find(m, key);
     m->n += !e->key;

@@ -19,7 +19,7 @@ struct memo_entry {
     uint64_t key; /* 0 = free */
     void *value;
 };
-/* Open addressing, at most half full. Zero-initialized is empty and ready. */
+/* Open addressing, at most three quarters full. Zero-initialized is empty and ready. */
 struct memo {
     struct memo_entry *entries; /* [cap] a power of two, or 0 */
     int64_t n, cap;             /* keys; entries */
