@@ -22,6 +22,7 @@ void cost_release(struct cost *c) {
     free(c->missing);
     hashtable_release(&c->missing_table);
     link_memo_release(&c->links);
+    op_memo_release(&c->ops);
     *c = (struct cost){0};
 }
 
@@ -47,7 +48,7 @@ static struct cost_time ask_comm(struct cost *c, const struct comm_question *q) 
 static struct cost_time ask_op(struct cost *c, int group, const struct instr_key *k) {
     struct cost_time t = {0};
     if (c->provider)
-        t = c->provider->kind->op(c->provider, &(struct op_question){group, k});
+        t = op_memo_ask(&c->ops, c->provider, &(struct op_question){group, k});
     if (t.from == COST_UNKNOWN)
         cost_note_missing(c, &(struct cost_key){.instr = *k, .group = group});
     return t;

@@ -18,6 +18,7 @@
 
 #include "common/hashtable.h"
 #include "cost/link_memo.h"
+#include "cost/op_memo.h"
 #include "cost/provider.h"
 
 /* What a collective, or a send (which stands for p2p), is keyed by. */
@@ -52,6 +53,7 @@ struct cost {
     int64_t n_missing, cap_missing;
     struct hashtable missing_table; /* over missing */
     struct link_memo links;
+    struct op_memo ops;
 };
 
 /* provider must outlive c; the cluster is copied. Cannot fail. */

@@ -194,7 +194,8 @@ bool instr_key_equal(const struct instr_key *a, const struct instr_key *b) {
 uint64_t instr_key_hash(const struct instr_key *k) {
     size_t numbers = (size_t)instr_info(k->code)->n_shape;
     uint64_t seed = (uint64_t)k->code * DTYPE_COUNT + (uint64_t)k->dtype;
-    return hash_bytes(&k->n, sizeof *k->n.v * numbers, seed);
+    /* Mixed, or a type would look like another number in front. */
+    return hash_bytes(&k->n, sizeof *k->n.v * numbers, rng_mix(seed));
 }
 
 int instr_key_compare(const struct instr_key *a, const struct instr_key *b) {

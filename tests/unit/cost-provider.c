@@ -5,6 +5,8 @@
  *                                                   exported from the profile of Alpa's artifact
  */
 #include "common/mem.h"
+#include "common/rng.h"
+#include "cost/op_memo.h"
 #include "cost/provider.h"
 #include "cost/streams.h"
 #include "tap.h"
@@ -353,6 +355,46 @@ static int published(const char *path) {
     return 0;
 }
 
+/* ---- answers that are remembered ------------------------------------------------------ */
+
+static int64_t asked;
+
+/* What it says depends on all of the question; of odd shapes it knows nothing. */
+static struct cost_time count_op(const struct cost_provider *p,
+                                 const struct op_question *q) {
+    (void)p;
+    asked++;
+    if (q->key->n.v[0] % 2)
+        return (struct cost_time){0};
+    double us = (double)q->key->n.v[0] + 0.25 * (double)q->key->dtype + 0.5 * q->group;
+    return (struct cost_time){.us = us, .from = COST_MEASURED};
+}
+
+static void test_remembered(void) {
+    static const struct provider_kind kind = {.op = count_op};
+    const struct cost_provider counts = {.kind = &kind};
+    struct op_memo m = {0};
+    struct rng r = {3, 0};
+    bool same = true;
+    enum { ASKED = 200000, SHAPES = 500 };
+    for (int i = 0; i < ASKED; i++) {
+        union instr_n n = {.v = {rng_below(&r, SHAPES), 7}};
+        struct instr_key k =
+            instr_key(I_gelu, rng_below(&r, 2) ? DTYPE_f16 : DTYPE_f32, &n);
+        struct op_question q = {(int)rng_below(&r, 2), &k};
+        struct cost_time is = op_memo_ask(&m, &counts, &q);
+        int64_t before = asked;
+        struct cost_time should = count_op(&counts, &q);
+        asked = before;
+        same &= is.us == should.us && is.from == should.from;
+    }
+    ok(same, "what is remembered of an instruction is what the provider said");
+    ok(asked >= 4 * SHAPES - 100 && asked < ASKED / 5,
+       "%lld of %d questions went to it, of %d different ones", (long long)asked, ASKED,
+       4 * SHAPES);
+    op_memo_release(&m);
+}
+
 int main(int argc, char **argv) {
     if (argc == 3 && !strcmp(argv[1], "--published"))
         return published(argv[2]);
@@ -369,6 +411,7 @@ int main(int argc, char **argv) {
     test_stack(db);
     test_streams();
     test_shift();
+    test_remembered();
     unlink(db);
     return done_testing();
 }
