@@ -109,7 +109,8 @@ static bool turn(const struct fold *f, const struct exported_node *n, value_ref 
         if (exported_ints(f->p, n, "dims", order, EXPORTED_MAX_RANK) != x->rank)
             return false;
     } else {
-        bool t = !strcmp(n->target, "aten.t.default");
+        bool t = !strcmp(n->target, "aten.t.default") ||
+                 !strcmp(n->target, "aten.numpy_T.default");
         int a = t ? 0 : axis_of_arg(f, n, "dim0", x->rank, 0);
         int b = t ? x->rank - 1 : axis_of_arg(f, n, "dim1", x->rank, 0);
         if (a < 0 || b < 0)

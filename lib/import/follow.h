@@ -31,8 +31,9 @@ enum {
 struct found_param {
     int param;        /* of follow.params */
     struct axis dims; /* as the op has them */
-    int part,
-        index; /* where it is one of equal parts: their atom and which it is, else -1 */
+    /* Where the op has a part of it: the atom that is cut, its first index of it, and the atom of the part
+     * or -1 where that is one index. part is -1 where the op has all of it. */
+    int part, index, as;
 };
 
 struct found_op {
@@ -105,8 +106,8 @@ struct followed {
     struct axis axis[EXPORTED_MAX_RANK];
     int op;    /* TENSOR */
     int param; /* PARAMETER */
-    int parts; /* TENSOR: of which one index is taken */
-    int part[2], index[2];
+    int parts; /* TENSOR: atoms of which a part is taken, see found_param */
+    int part[2], index[2], as[2];
     int value; /* CONSTANT, -1: a number; POINT: where it ends; POSITIONS: which rows */
     double
         number; /* a constant without value; eps; the scale of scores; OFFSET; the first of ROWS */
@@ -123,6 +124,12 @@ struct followed {
     const struct followed *whole;     /* the tensor that it became */
 };
 
+/* Indexes of an atom that are a part of their own: parts of different sizes lie behind each other. */
+struct followed_range {
+    int atom, from, count;
+    int as; /* the atom of the part; -1: of one index */
+};
+
 struct follow {
     const struct exported *p;
     struct fold fold;
@@ -131,6 +138,7 @@ struct follow {
     const struct followed **values;
     ARR(struct found_op) ops;
     ARR(struct followed_param) params;
+    ARR(struct followed_range) ranges;
     int *param_of; /* the program's values -> params, -1 */
     int node;      /* that is followed */
     const char *why;
@@ -200,6 +208,10 @@ int follow_gate(struct follow *t, const struct followed *x);
 const struct followed *follow_take(struct follow *t, const struct followed *x, int d,
                                    int64_t parts, int64_t index);
 const struct followed *follow_half(struct follow *t, const struct followed *x);
+/* The elements from `from` on, so many, along axis d: a part of the outermost atom, however large the others
+ * are. */
+const struct followed *follow_range(struct follow *t, const struct followed *x, int d,
+                                    int64_t from, int64_t size);
 /* The tensor of numbers of rows, below `rows`, that x are: those from the end on are put right. */
 const struct followed *follow_index(struct follow *t, const struct followed *x,
                                     int64_t rows);

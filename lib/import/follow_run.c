@@ -185,6 +185,7 @@ void follow_release(struct follow *t) {
         json_decref(t->ops.p[i].attrs);
     arr_release(&t->ops);
     arr_release(&t->params);
+    arr_release(&t->ranges);
     axes_release(&t->axes);
     fold_release(&t->fold);
     json_decref(t->notes);
