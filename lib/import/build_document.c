@@ -56,6 +56,11 @@ static json_t *op_json(struct build *b, int at) {
         json_object_set_new(v, build_slot(op, i), param_of(b, at, i));
     if (op->attrs)
         json_object_update(v, op->attrs);
+    if (op->kind == OP_route) {
+        json_t *dims = json_object_get(v, "dims");
+        json_object_set_new(v, "out", json_pack("[s, s]", op->out, op->second));
+        json_object_set_new(v, "dims", json_pack("[O, O]", dims, dims));
+    }
     return v;
 }
 

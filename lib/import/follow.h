@@ -23,6 +23,7 @@
 enum {
     FOUND_INPUT = -1,   /* in place of a kind: data */
     FOUND_REFUSED = -2, /* what weft has no op for */
+    FOUND_SECOND = -3,  /* the second result of the op that is its operand */
     FOUND_MOST_IN = 4,
     FOUND_MOST_PARAM = 2,
 };
@@ -52,7 +53,7 @@ struct found_op {
     bool live;
     /* Repeats (repeat.h): which run of blocks, which instance, the number of the op in it. */
     int run, instance, place;
-    const char *name, *out;
+    const char *name, *out, *second; /* what its results are called */
 };
 
 /* A parameter of the program. */
@@ -98,7 +99,25 @@ enum followed_form {
     FORM_LOG_SUM,
     FORM_LOG_SHARES, /* the logarithm of a softmax */
     FORM_PICKED,     /* those of an input's classes, times a number; or their sum */
+    FORM_CHANCES,    /* a softmax of a tensor's last axis */
+    FORM_ROUTED,     /* what follows from the largest of those (follow_experts.c) */
 };
+
+enum routed_step {
+    ROUTED_GATES,        /* the largest shares; half: over their sum */
+    ROUTED_SORTED_GATES, /* in the order of their experts */
+    ROUTED_SUM,          /* of those of a token */
+    ROUTED_CHOICE,       /* whose they are */
+    ROUTED_SORTED,       /* that, sorted */
+    ROUTED_ORDER,        /* the places of choices in that order */
+    ROUTED_SENDER,       /* their tokens */
+    ROUTED_BACK,         /* where each choice stands in it */
+    ROUTED_COUNTS,       /* choices of each expert */
+    ROUTED_ENDS,         /* where its rows end */
+    ROUTED_WEIGHED,      /* what experts gave, times shares */
+    ROUTED_BROUGHT,      /* that in the order of tokens */
+};
+struct routing;
 
 struct followed {
     enum followed_form form;
@@ -122,6 +141,8 @@ struct followed {
     unsigned over;                    /* SUM: bits of the axes */
     const struct followed *positions; /* SCORES: what is added to them, or NULL */
     const struct followed *whole;     /* the tensor that it became */
+    struct routing *routing;          /* ROUTED */
+    enum routed_step step;
 };
 
 /* Indexes of an atom that are a part of their own: parts of different sizes lie behind each other. */
@@ -139,8 +160,9 @@ struct follow {
     ARR(struct found_op) ops;
     ARR(struct followed_param) params;
     ARR(struct followed_range) ranges;
-    int *param_of; /* the program's values -> params, -1 */
-    int node;      /* that is followed */
+    ARR(int) capacities; /* atoms: of rows that an expert has room for */
+    int *param_of;       /* the program's values -> params, -1 */
+    int node;            /* that is followed */
     const char *why;
     struct {
         int table, mask, causal;
@@ -251,6 +273,11 @@ const struct followed *follow_reduce(struct follow *t, const struct exported_nod
                                      bool *known);
 /* Is it one number for each row? */
 bool follow_is_row(const struct followed *x);
+/* follow_experts.c: before all others, since its values are no tensors; whether an axis is of rows that were sent
+ * to experts, of which weft has room for all where a program has those that there are. */
+const struct followed *follow_experts(struct follow *t, const struct exported_node *n,
+                                      bool *known);
+bool follow_is_sent(struct follow *t, const struct axis *a);
 /* follow_attention.c: q and k [.., seq, d], v alike; scores say scale and mask. */
 const struct followed *follow_attend(struct follow *t, const struct followed *scores,
                                      const struct followed *v, bool causal);

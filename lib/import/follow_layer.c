@@ -272,12 +272,13 @@ const struct followed *follow_rotated_both(struct follow *t, const struct follow
 
 static const struct followed *softmax(struct follow *t, const struct exported_node *n) {
     const struct followed *x = follow_arg(t, n, "self");
-    if (!x || x->form != FORM_SCORES)
+    bool tensor = x && (x->form == FORM_TENSOR || x->form == FORM_POINT);
+    if (!x || (x->form != FORM_SCORES && !tensor))
         return follow_refuse(t, "a softmax outside of attention");
     int64_t d = exported_int(t->p, n, "dim", -1);
     if (d != -1 && d != x->rank - 1)
         return follow_refuse(t, "a softmax over queries");
-    struct followed *y = follow_new(t, FORM_SHARES, x);
+    struct followed *y = follow_new(t, tensor ? FORM_CHANCES : FORM_SHARES, x);
     y->of = x;
     return y;
 }

@@ -347,6 +347,8 @@ const struct followed *follow_point(struct follow *t, const struct exported_node
                           *b = p->arg[1] ? follow_arg(t, n, p->arg[1]) : NULL, *y = NULL;
     if (!a || (p->arg[1] && !b))
         return follow_refuse(t, "its operand is missing");
+    if (exported_arg(n, "rounding_mode"))
+        return follow_refuse(t, "a division that rounds");
     if (p->id == POINT_COPY)
         return copy(t, n, a);
     if (p->id == POINT_WHERE || p->id == POINT_FILL)

@@ -296,6 +296,7 @@ static const struct followed *before(struct follow *t, const struct followed *x)
     case FORM_SCORES:
     case FORM_SHARES:
     case FORM_UNSEEN:
+    case FORM_ROUTED:
     case FORM_POSITIONS: return x;
     case FORM_HALF: return follow_half(t, x);
     case FORM_CONSTANT: return follow_refuse(t, "its numbers are not known");

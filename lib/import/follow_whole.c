@@ -27,8 +27,9 @@ static bool holds(const struct axis *a, int atom) {
 static bool is_part(const struct follow *t, const struct found_param *p, int atom,
                     int index, int as) {
     return axes_class(&t->axes, p->part) == atom && p->index == index &&
-           (p->as < 0 ? as < 0 : as >= 0 && axes_same(&t->axes, &(struct axis){1, {p->as}},
-                                                      &(struct axis){1, {as}}));
+           (p->as < 0 ? as < 0
+                      : as >= 0 && axes_same(&t->axes, &(struct axis){1, {p->as}},
+                                             &(struct axis){1, {as}}));
 }
 
 /* The op that computes this part of another's result, if there is one by now. */
@@ -366,7 +367,10 @@ static const struct followed *make_whole(struct follow *t, const struct followed
     case FORM_SHARES:
     case FORM_POSITIONS:
     case FORM_UNSEEN:
+    case FORM_CHANCES:
         return follow_refuse(t, "a softmax, or positions, outside of attention");
+    case FORM_ROUTED:
+        return follow_refuse(t, "a choice of the largest, outside of a mixture of experts");
     }
     return NULL;
 }

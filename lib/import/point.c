@@ -34,6 +34,7 @@ static const struct point points[] = {
     TWO("div.Tensor", DIV),
     TWO("div_.Tensor", DIV),
     TWO("div.Scalar", DIV),
+    TWO("div.Tensor_mode", DIV),
     TWO("floor_divide.default", FLOOR_DIV),
     {"aten.pow.Tensor_Scalar", POINT_POW, {"self", "exponent"}},
     {"aten.pow.Scalar", POINT_POW, {"self", "exponent"}},
