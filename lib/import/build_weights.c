@@ -113,6 +113,8 @@ static bool axis_text(struct build *b, const struct found_param *use,
 static bool rows_text(struct build *b, const struct followed_param *p, char *text,
                       size_t size) {
     int64_t all = b->t->p->values.p[p->value].size[0];
+    if (p->rows == 1 && all > 1)
+        return false; /* of samples that are alike in the file: they cannot be left out there */
     const char *own = p->rows == all ? text
                                      : arena_printf(&b->t->arena, "0/%lld %s",
                                                     (long long)(all / p->rows), text);

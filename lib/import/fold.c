@@ -346,8 +346,14 @@ static void settle(struct fold *f, int value) {
 }
 
 bool fold_is(struct fold *f, int value) {
-    if (!f->values)
-        f->values = arena_array(&f->arena, (size_t)f->p->values.n + 1, sizeof *f->values);
+    if (f->p->values.n >= f->room) { /* while a program is made, there come more */
+        int64_t room = f->p->values.n + 1 + f->room;
+        struct folded *values = arena_array(&f->arena, (size_t)room, sizeof *values);
+        if (f->room)
+            memcpy(values, f->values, (size_t)f->room * sizeof *values);
+        f->values = values;
+        f->room = room;
+    }
     if (value < 0)
         return false;
     value_ref v = value_of(f, value);

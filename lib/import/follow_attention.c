@@ -70,6 +70,8 @@ static int causal_of(struct follow *t, const struct followed *s, int64_t *window
     *window = 0;
     if (s->table < 0)
         return 0;
+    if (!fold_is(&t->fold, s->table))
+        return -1;
     if (t->masked.table != s->table || t->masked.mask != (int)s->mask ||
         t->masked.queries != queries || t->masked.keys != keys) {
         t->masked.causal = look_at(t, s, queries, keys, &t->masked.window);

@@ -220,9 +220,10 @@ const struct followed *follow_rotary(struct follow *t, const struct followed *a,
             d = axes_size(&t->axes, &x->axis[3]);
     const struct exported_value *v = &t->p->values.p[a->table],
                                 *w = &t->p->values.p[b->table];
+    bool known = fold_is(&t->fold, a->table) && fold_is(&t->fold, b->table);
     double base = 0;
     int64_t angles = v->rank ? v->size[v->rank - 1] : 0; /* of both halves, or of one */
-    if (v->rank == w->rank && v->rank >= 2 && positions > 1 && d % 2 == 0 &&
+    if (known && v->rank == w->rank && v->rank >= 2 && positions > 1 && d % 2 == 0 &&
         (angles == d || angles == d / 2) && w->size[w->rank - 1] == angles)
         base = base_of(t, a, b, axis, positions, d);
     if (!(base >= 1))

@@ -125,7 +125,7 @@ static const struct followed *cut(struct follow *t, const struct followed *x, in
         if (p->rows != all && p->rows != size)
             return follow_refuse(t, "rows of a parameter whose other rows are used too");
         if (p->rows == all)
-            p->axis[0] = axis_of(axes_new(&t->axes, size));
+            p->axis[0] = size == 1 ? (struct axis){0} : axis_of(axes_new(&t->axes, size));
         p->rows = size;
         axis[0] = p->axis[0];
         return follow_reaxed(t, x, x->rank, axis);

@@ -81,6 +81,7 @@ static const struct point points[] = {
     TWO("__or__.Tensor", OR),
     TWO("logical_or.default", OR),
     ONE("logical_not.default", NOT),
+    ONE("isnan.default", ISNAN),
     ONE("bitwise_not.default", NOT),
     {"aten.where.self", POINT_WHERE, {"condition", "self", "other"}},
     {"aten.where.ScalarSelf", POINT_WHERE, {"condition", "self", "other"}},
