@@ -33,7 +33,8 @@ struct onnx_reading {
 /* The value of an input; -1: it is none. */
 int onnx_in(struct onnx_reading *r, const struct onnx_node *n, int i);
 const struct exported_value *onnx_value(const struct onnx_reading *r, int value);
-/* Of enum PrimitiveType. */
+/* Of enum PrimitiveType; of a TensorProto.DataType. */
+int onnx_type_of(int type);
 int onnx_type(const struct onnx_reading *r, int value);
 /* Whole numbers that are known; how many, or -1. */
 int onnx_known(struct onnx_reading *r, int value, int64_t *out, int most);
