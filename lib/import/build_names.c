@@ -82,6 +82,17 @@ static void name_product(struct build *b, const struct found_op *op, const char 
                 name_dim(b, w.atom[i], want);
 }
 
+/* Experts have room for all positions of a sample, however many there are. */
+static void name_capacity(struct build *b, const struct found_op *op) {
+    struct axis dims = dims_of(b, &op->dims), x = dims_of(b, &b->t->ops.p[op->in[0]].dims);
+    int room = dims.atom[dims.n - 2], seq = x.atom[x.n - 2];
+    bool again = b->dim[axes_class(&b->t->axes, room)];
+    name_dim(b, seq, "seq");
+    name_dim(b, room, "capacity");
+    if (!again)
+        json_object_set_new(b->sizes, build_dim(b, room), json_string(build_dim(b, seq)));
+}
+
 static void name_by_kind(struct build *b, const struct found_op *op, int pass) {
     if (pass == 0 && op->kind == OP_embedding) {
         name_at(b, &op->param[0].dims, 0, "vocab");
@@ -89,6 +100,15 @@ static void name_by_kind(struct build *b, const struct found_op *op, int pass) {
     }
     if (pass == 0 && (op->kind == OP_attention || op->kind == OP_attention_packed))
         name_attention(b, op);
+    if (pass == 0 && op->kind == OP_reshape && b->t->ops.p[op->in[0]].n_param &&
+        b->t->ops.p[op->in[0]].param[0].as >= 0)
+        name_at(b, &(struct axis){1, {b->t->ops.p[op->in[0]].param[0].as}}, 0, "queries");
+    if (pass == 0 && op->kind == OP_route) {
+        name_at(b, &op->dims, dims_of(b, &op->dims).n - 1, "top");
+        name_at(b, &b->t->ops.p[op->in[0]].dims, dims_of(b, &op->dims).n - 1, "experts");
+    }
+    if (pass == 0 && op->kind == OP_dispatch)
+        name_capacity(b, op);
     if (pass == 1 && op->kind == OP_cross_entropy) {
         const struct axis *x = &b->t->ops.p[op->in[0]].dims;
         name_at(b, x, dims_of(b, x).n - 1, "classes");
@@ -276,6 +296,13 @@ int build_names(struct build *b, struct err *err) {
     name_ops(b);
     name_carried(b);
     json_object_del(b->sizes, "batch");
+    for (int64_t i = 0; i < b->t->ops.n; i++) {
+        struct found_op *op = &b->t->ops.p[i];
+        if (op->kind != FOUND_SECOND || !op->live)
+            continue;
+        struct found_op *first = &b->t->ops.p[op->in[0]];
+        op->out = first->second = arena_printf(&b->t->arena, "%s_slots", first->out);
+    }
     for (int64_t i = 0; i < b->t->ops.n; i++) {
         struct found_op *op = &b->t->ops.p[i];
         if (!op->live || op->kind != FOUND_INPUT)

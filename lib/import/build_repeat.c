@@ -298,9 +298,15 @@ void build_repeats(struct build *b) {
         r.place_of[i] = r.last_of[i] = -1;
     for (int at = 0; at < b->order.n; at++) {
         r.place_of[b->order.p[at]] = at;
-        for (int x = 0; x < op_at(b, at)->n_in; x++)
-            r.last_of[op_at(b, at)->in[x]] = at;
+        for (int x = 0; x < op_at(b, at)->n_in; x++) {
+            int in = op_at(b, at)->in[x];
+            const struct found_op *op = &b->t->ops.p[in];
+            r.last_of[op->kind == FOUND_SECOND ? op->in[0] : in] = at;
+        }
     }
+    for (int64_t i = 0; i < b->t->ops.n; i++)
+        if (b->t->ops.p[i].kind == FOUND_SECOND)
+            r.place_of[i] = r.place_of[b->t->ops.p[i].in[0]];
     cut_segments(&r);
     add_loose(&r);
     for (int i = 0; i < r.segments.n;) {

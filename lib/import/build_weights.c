@@ -31,6 +31,63 @@ struct axis build_param_dims(struct build *b, int at, int slot) {
 
 /* ---- the section ------------------------------------------------------------------------------- */
 
+/* The parts that an atom is cut into, one behind the other, as "heads*kv+kv_heads*kv+1"; false where some of it
+ * is in none. */
+static bool ranges_text(struct build *b, int atom, char *text, size_t size) {
+    const struct follow *t = b->t;
+    int64_t at = 0, all = t->axes.atoms.p[atom].size;
+    size_t used = 0;
+    while (at < all && used < size) {
+        const struct followed_range *r = NULL;
+        for (int64_t i = 0; i < t->ranges.n && !r; i++)
+            if (axes_class(&t->axes, t->ranges.p[i].atom) == atom &&
+                t->ranges.p[i].from == at)
+                r = &t->ranges.p[i];
+        if (!r)
+            return false;
+        struct axis dims = {0};
+        if (r->as >= 0)
+            dims = axis_of(r->as);
+        axes_settle(&t->axes, &dims);
+        used += (size_t)snprintf(text + used, size - used, "%s%s", at ? "+" : "",
+                                 dims.n ? "" : "1");
+        for (int i = 0; i < dims.n && used < size; i++)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", i ? "*" : "",
+                                     build_dim(b, dims.atom[i]));
+        at += r->count;
+    }
+    return used < size && at == all;
+}
+
+/* The number of the part that begins at an index of an atom; -1: there are no parts of several sizes. */
+static int range_number(struct build *b, int atom, int from) {
+    const struct follow *t = b->t;
+    int n = 0;
+    bool ranges = false;
+    for (int64_t i = 0; i < t->ranges.n; i++) {
+        const struct followed_range *r = &t->ranges.p[i];
+        bool again = axes_class(&t->axes, r->atom) != atom;
+        ranges |= !again;
+        for (int64_t k = 0; k < i && !again; k++)
+            again = axes_class(&t->axes, t->ranges.p[k].atom) == atom &&
+                    t->ranges.p[k].from == r->from;
+        n += !again && r->from < from;
+    }
+    return ranges ? n : -1;
+}
+
+/* What is cut in words: "1/3", or "1/heads+kv_heads+kv_heads" where parts have several sizes. */
+static bool part_text(struct build *b, const struct found_param *use, int atom, char *text,
+                      size_t size) {
+    char ranges[192];
+    int number = range_number(b, atom, use->index);
+    if (number < 0)
+        return snprintf(text, size, "%d/%lld", use->index,
+                        (long long)b->t->axes.atoms.p[atom].size) < (int)size;
+    return ranges_text(b, atom, ranges, sizeof ranges) &&
+           snprintf(text, size, "%d/%s", number, ranges) < (int)size;
+}
+
 /* An axis of the tensor in words: names of dims, and "1/3" where the op has one part of them. False
  * where the op has it otherwise. */
 static bool axis_text(struct build *b, const struct found_param *use,
@@ -43,13 +100,11 @@ static bool axis_text(struct build *b, const struct found_param *use,
     if (!a.n) /* of size 1 */
         return snprintf(text, size, "0/1") > 0;
     for (int i = 0; i < a.n && used < size; i++) {
-        const char *blank = i ? " " : "";
-        used +=
-            (size_t)(a.atom[i] == part
-                         ? snprintf(text + used, size - used, "%s%d/%lld", blank,
-                                    use->index, (long long)b->t->axes.atoms.p[part].size)
-                         : snprintf(text + used, size - used, "%s%s", blank,
-                                    build_dim(b, a.atom[i])));
+        char cut[224];
+        if (a.atom[i] == part && !part_text(b, use, part, cut, sizeof cut))
+            return false;
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i ? " " : "",
+                                 a.atom[i] == part ? cut : build_dim(b, a.atom[i]));
     }
     return used < size;
 }
@@ -58,6 +113,8 @@ static bool axis_text(struct build *b, const struct found_param *use,
 static bool rows_text(struct build *b, const struct followed_param *p, char *text,
                       size_t size) {
     int64_t all = b->t->p->values.p[p->value].size[0];
+    if (p->rows == 1 && all > 1)
+        return false; /* of samples that are alike in the file: they cannot be left out there */
     const char *own = p->rows == all ? text
                                      : arena_printf(&b->t->arena, "0/%lld %s",
                                                     (long long)(all / p->rows), text);
@@ -69,7 +126,7 @@ static bool rows_text(struct build *b, const struct followed_param *p, char *tex
 static json_t *dims_text(struct build *b, const struct found_param *use) {
     const struct followed_param *p = &b->t->params.p[use->param];
     json_t *dims = json_array();
-    char text[128];
+    char text[256];
     for (int i = 0; i < p->rank; i++) {
         if (!axis_text(b, use, &p->axis[i], text, sizeof text) ||
             (i == 0 && !rows_text(b, p, text, sizeof text))) {

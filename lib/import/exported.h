@@ -55,7 +55,7 @@ struct exported_node {
 struct exported {
     struct archive archive;
     struct arena arena;
-    bool hlo;                /* it was made of an HLO module (translate.h) */
+    const char *about;       /* where it comes from, for people; NULL: of torch.export */
     json_t *root, *value_of; /* the document; name -> value */
     ARR(struct exported_value) values;
     ARR(int) outputs; /* values, of those outputs that are a user's */

@@ -53,14 +53,24 @@ static int axis_of_arg(const struct fold *f, const struct exported_node *n,
 
 static const struct {
     const char *target;
-    int value; /* 0, 1; 2 = the argument fill_value; 3 = a range; 4 = the argument s */
-} makers[] = {{"aten.arange.default", 3},        {"aten.arange.start", 3},
-              {"aten.arange.start_step", 3},     {"aten.full.default", 2},
-              {"aten.full_like.default", 2},     {"aten.new_full.default", 2},
-              {"aten.zeros.default", 0},         {"aten.zeros_like.default", 0},
-              {"aten.new_zeros.default", 0},     {"aten.ones.default", 1},
-              {"aten.ones_like.default", 1},     {"aten.new_ones.default", 1},
-              {"aten.scalar_tensor.default", 4}, {NULL, 0}};
+    int value; /* 0, 1; 2 = the argument fill_value; 3 = a range; 4 = the argument s; 5 = unknown */
+} makers[] = {{"aten.arange.default", 3},
+              {"aten.arange.start", 3},
+              {"aten.arange.start_step", 3},
+              {"aten.full.default", 2},
+              {"aten.full_like.default", 2},
+              {"aten.new_full.default", 2},
+              {"aten.zeros.default", 0},
+              {"aten.zeros_like.default", 0},
+              {"aten.new_zeros.default", 0},
+              {"aten.ones.default", 1},
+              {"aten.ones_like.default", 1},
+              {"aten.new_ones.default", 1},
+              {"aten.scalar_tensor.default", 4},
+              {"aten.empty_like.default", 5},
+              {"aten.empty_permuted.default", 5},
+              {"aten.empty.memory_format", 5},
+              {NULL, 0}};
 
 static int maker_of(const char *target) {
     for (int i = 0; makers[i].target; i++)
@@ -77,6 +87,7 @@ static double make(const struct fold *f, const struct exported_node *n, int how,
         return exported_number(f->p, n, "start", 0) +
                (double)at[0] * exported_number(f->p, n, "step", 1);
     case 4: return exported_number(f->p, n, "s", (double)NAN);
+    case 5: return (double)NAN;
     default: return how;
     }
 }
@@ -109,7 +120,8 @@ static bool turn(const struct fold *f, const struct exported_node *n, value_ref 
         if (exported_ints(f->p, n, "dims", order, EXPORTED_MAX_RANK) != x->rank)
             return false;
     } else {
-        bool t = !strcmp(n->target, "aten.t.default");
+        bool t = !strcmp(n->target, "aten.t.default") ||
+                 !strcmp(n->target, "aten.numpy_T.default");
         int a = t ? 0 : axis_of_arg(f, n, "dim0", x->rank, 0);
         int b = t ? x->rank - 1 : axis_of_arg(f, n, "dim1", x->rank, 0);
         if (a < 0 || b < 0)
@@ -272,6 +284,8 @@ static double apply(const struct fold *f, const struct exported_node *n,
         }
     }
     double out = point_apply(point->id, v);
+    const char *how = json_string_value(exported_arg(n, "rounding_mode"));
+    out = !how ? out : !strcmp(how, "floor") ? floor(out) : trunc(out);
     return point->id == POINT_COPY && y->integer ? y->truth ? out != 0 : trunc(out) : out;
 }
 
@@ -332,8 +346,14 @@ static void settle(struct fold *f, int value) {
 }
 
 bool fold_is(struct fold *f, int value) {
-    if (!f->values)
-        f->values = arena_array(&f->arena, (size_t)f->p->values.n + 1, sizeof *f->values);
+    if (f->p->values.n >= f->room) { /* while a program is made, there come more */
+        int64_t room = f->p->values.n + 1 + f->room;
+        struct folded *values = arena_array(&f->arena, (size_t)room, sizeof *values);
+        if (f->room)
+            memcpy(values, f->values, (size_t)f->room * sizeof *values);
+        f->values = values;
+        f->room = room;
+    }
     if (value < 0)
         return false;
     value_ref v = value_of(f, value);

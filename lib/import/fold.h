@@ -26,8 +26,9 @@ struct folded {
 struct fold {
     const struct exported *p;
     struct arena arena;
-    struct folded *values; /* of the program's values; made at the first call */
-    double work;           /* elements that were computed */
+    struct folded *values; /* of the program's values, as many as there were */
+    int64_t room;
+    double work; /* elements that were computed */
 };
 
 /* If all that a node reads is constant, and weft knows how, so are its results. */

@@ -85,7 +85,7 @@ void follow_param(struct follow *t, int op, const struct followed *w, struct axi
     struct found_op *o = &t->ops.p[op];
     axes_settle(&t->axes, &dims);
     axes_apart(&t->axes, dims.atom, dims.n);
-    o->param[o->n_param++] = (struct found_param){w->param, dims, -1, 0};
+    o->param[o->n_param++] = (struct found_param){w->param, dims, -1, 0, -1};
 }
 
 void follow_attr(struct follow *t, int op, const char *name, json_t *v) {

@@ -23,6 +23,7 @@
 enum {
     FOUND_INPUT = -1,   /* in place of a kind: data */
     FOUND_REFUSED = -2, /* what weft has no op for */
+    FOUND_SECOND = -3,  /* the second result of the op that is its operand */
     FOUND_MOST_IN = 4,
     FOUND_MOST_PARAM = 2,
 };
@@ -31,8 +32,9 @@ enum {
 struct found_param {
     int param;        /* of follow.params */
     struct axis dims; /* as the op has them */
-    int part,
-        index; /* where it is one of equal parts: their atom and which it is, else -1 */
+    /* Where the op has a part of it: the atom that is cut, its first index of it, and the atom of the part
+     * or -1 where that is one index. part is -1 where the op has all of it. */
+    int part, index, as;
 };
 
 struct found_op {
@@ -51,7 +53,7 @@ struct found_op {
     bool live;
     /* Repeats (repeat.h): which run of blocks, which instance, the number of the op in it. */
     int run, instance, place;
-    const char *name, *out;
+    const char *name, *out, *second; /* what its results are called */
 };
 
 /* A parameter of the program. */
@@ -97,7 +99,25 @@ enum followed_form {
     FORM_LOG_SUM,
     FORM_LOG_SHARES, /* the logarithm of a softmax */
     FORM_PICKED,     /* those of an input's classes, times a number; or their sum */
+    FORM_CHANCES,    /* a softmax of a tensor's last axis */
+    FORM_ROUTED,     /* what follows from the largest of those (follow_experts.c) */
 };
+
+enum routed_step {
+    ROUTED_GATES,        /* the largest shares; half: over their sum */
+    ROUTED_SORTED_GATES, /* in the order of their experts */
+    ROUTED_SUM,          /* of those of a token */
+    ROUTED_CHOICE,       /* whose they are */
+    ROUTED_SORTED,       /* that, sorted */
+    ROUTED_ORDER,        /* the places of choices in that order */
+    ROUTED_SENDER,       /* their tokens */
+    ROUTED_BACK,         /* where each choice stands in it */
+    ROUTED_COUNTS,       /* choices of each expert */
+    ROUTED_ENDS,         /* where its rows end */
+    ROUTED_WEIGHED,      /* what experts gave, times shares */
+    ROUTED_BROUGHT,      /* that in the order of tokens */
+};
+struct routing;
 
 struct followed {
     enum followed_form form;
@@ -105,8 +125,8 @@ struct followed {
     struct axis axis[EXPORTED_MAX_RANK];
     int op;    /* TENSOR */
     int param; /* PARAMETER */
-    int parts; /* TENSOR: of which one index is taken */
-    int part[2], index[2];
+    int parts; /* TENSOR: atoms of which a part is taken, see found_param */
+    int part[2], index[2], as[2];
     int value; /* CONSTANT, -1: a number; POINT: where it ends; POSITIONS: which rows */
     double
         number; /* a constant without value; eps; the scale of scores; OFFSET; the first of ROWS */
@@ -121,6 +141,14 @@ struct followed {
     unsigned over;                    /* SUM: bits of the axes */
     const struct followed *positions; /* SCORES: what is added to them, or NULL */
     const struct followed *whole;     /* the tensor that it became */
+    struct routing *routing;          /* ROUTED */
+    enum routed_step step;
+};
+
+/* Indexes of an atom that are a part of their own: parts of different sizes lie behind each other. */
+struct followed_range {
+    int atom, from, count;
+    int as; /* the atom of the part; -1: of one index */
 };
 
 struct follow {
@@ -131,8 +159,10 @@ struct follow {
     const struct followed **values;
     ARR(struct found_op) ops;
     ARR(struct followed_param) params;
-    int *param_of; /* the program's values -> params, -1 */
-    int node;      /* that is followed */
+    ARR(struct followed_range) ranges;
+    ARR(int) capacities; /* atoms: of rows that an expert has room for */
+    int *param_of;       /* the program's values -> params, -1 */
+    int node;            /* that is followed */
     const char *why;
     struct {
         int table, mask, causal;
@@ -200,6 +230,10 @@ int follow_gate(struct follow *t, const struct followed *x);
 const struct followed *follow_take(struct follow *t, const struct followed *x, int d,
                                    int64_t parts, int64_t index);
 const struct followed *follow_half(struct follow *t, const struct followed *x);
+/* The elements from `from` on, so many, along axis d: a part of the outermost atom, however large the others
+ * are. */
+const struct followed *follow_range(struct follow *t, const struct followed *x, int d,
+                                    int64_t from, int64_t size);
 /* The tensor of numbers of rows, below `rows`, that x are: those from the end on are put right. */
 const struct followed *follow_index(struct follow *t, const struct followed *x,
                                     int64_t rows);
@@ -239,6 +273,11 @@ const struct followed *follow_reduce(struct follow *t, const struct exported_nod
                                      bool *known);
 /* Is it one number for each row? */
 bool follow_is_row(const struct followed *x);
+/* follow_experts.c: before all others, since its values are no tensors; whether an axis is of rows that were sent
+ * to experts, of which weft has room for all where a program has those that there are. */
+const struct followed *follow_experts(struct follow *t, const struct exported_node *n,
+                                      bool *known);
+bool follow_is_sent(struct follow *t, const struct axis *a);
 /* follow_attention.c: q and k [.., seq, d], v alike; scores say scale and mask. */
 const struct followed *follow_attend(struct follow *t, const struct followed *scores,
                                      const struct followed *v, bool causal);

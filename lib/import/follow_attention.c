@@ -70,6 +70,8 @@ static int causal_of(struct follow *t, const struct followed *s, int64_t *window
     *window = 0;
     if (s->table < 0)
         return 0;
+    if (!fold_is(&t->fold, s->table))
+        return -1;
     if (t->masked.table != s->table || t->masked.mask != (int)s->mask ||
         t->masked.queries != queries || t->masked.keys != keys) {
         t->masked.causal = look_at(t, s, queries, keys, &t->masked.window);
@@ -183,7 +185,7 @@ static const struct followed *unrepeated(struct follow *t, const struct followed
 
 /* One part of three of a product, which lies as [batch, seq, 3, heads, d]; its op, or -1. */
 static int packed_part(struct follow *t, const struct followed *x, int index) {
-    if (x->form != FORM_TENSOR || x->parts != 1 || x->index[0] != index)
+    if (x->form != FORM_TENSOR || x->parts != 1 || x->index[0] != index || x->as[0] >= 0)
         return -1;
     int part = axes_class(&t->axes, x->part[0]);
     struct axis dims = follow_dims(t, x), want = {0};
@@ -207,14 +209,19 @@ static bool one(struct follow *t, struct axis a, struct axis b) {
     return axes_unify(&t->axes, &a, &b) == AXES_ONE;
 }
 
+/* A single head may have a dim or none. */
+static bool one_head(struct follow *t, struct axis a, struct axis b) {
+    return (axes_size(&t->axes, &a) == 1 && axes_size(&t->axes, &b) == 1) || one(t, a, b);
+}
+
 /* Samples, sizes of heads, and the sequence of keys are one; heads too unless they are grouped. */
 static bool agree(struct follow *t, const struct followed *const x[3]) {
     const struct followed *q = x[0], *k = x[1], *v = x[2];
     return one(t, q->axis[0], k->axis[0]) && one(t, q->axis[0], v->axis[0]) &&
            one(t, q->axis[3], k->axis[3]) && one(t, k->axis[3], v->axis[3]) &&
-           one(t, k->axis[2], v->axis[2]) && one(t, k->axis[1], v->axis[1]) &&
+           one(t, k->axis[2], v->axis[2]) && one_head(t, k->axis[1], v->axis[1]) &&
            (axes_size(&t->axes, &q->axis[1]) != axes_size(&t->axes, &k->axis[1]) ||
-            one(t, q->axis[1], k->axis[1]));
+            one_head(t, q->axis[1], k->axis[1]));
 }
 
 static bool prepare(struct follow *t, const struct followed *x[3]) {
@@ -233,7 +240,7 @@ static bool prepare(struct follow *t, const struct followed *x[3]) {
     for (int i = 0; i < 3; i++)
         if (!(x[i] = follow_arrange(t, x[i], order, 4)))
             return false;
-    return true;
+    return one(t, x[1]->axis[1], x[2]->axis[1]);
 }
 
 /* ---- the op ------------------------------------------------------------------------------------------ */

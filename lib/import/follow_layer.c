@@ -156,6 +156,53 @@ static double rounded(double base) {
     return fabs(near - base) < 1e-4 * base ? near : base;
 }
 
+/* Is an atom a part of another, so that no weight has it beside its neighbours? */
+static bool is_range(const struct follow *t, int atom) {
+    for (int64_t i = 0; i < t->ranges.n; i++)
+        if (t->ranges.p[i].as >= 0 && axes_class(&t->axes, t->ranges.p[i].as) == atom)
+            return true;
+    return false;
+}
+
+/* x with the heads of all groups as one dim, where they are cut out of a product of more; `order` is how its
+ * axes lie. */
+static const struct followed *grouped(struct follow *t, const struct followed *x, int d,
+                                      const int *order) {
+    struct axis heads = x->axis[d], dims = {0};
+    bool cut = false;
+    axes_settle(&t->axes, &heads);
+    for (int i = 0; i < heads.n; i++)
+        cut |= is_range(t, heads.atom[i]);
+    if (!cut || heads.n < 2)
+        return x;
+    struct followed *y = follow_tensor(t, x->op, x);
+    y->axis[d] = axis_of(axes_new(&t->axes, axes_size(&t->axes, &heads)));
+    for (int i = 0; i < x->rank; i++)
+        for (int k = 0; k < y->axis[order[i]].n && dims.n < AXIS_MOST; k++)
+            dims.atom[dims.n++] = y->axis[order[i]].atom[k];
+    y->op = follow_op(t, OP_reshape, dims);
+    follow_operand(t, y->op, x);
+    return y;
+}
+
+/* Heads that are repeated for several of queries turn as the one that they repeat: x without them, whose atoms
+ * are put into *lost. */
+static const struct followed *unrepeated(struct follow *t, const struct followed *x, int d,
+                                         struct axis *lost) {
+    struct axis dims = follow_dims(t, x), axis[EXPORTED_MAX_RANK], *heads = &axis[d];
+    memcpy(axis, x->axis, sizeof axis);
+    if (axes_settle(&t->axes, heads) < 0)
+        return NULL;
+    int kept = heads->n;
+    for (bool has = false; kept > 0 && !has; kept -= !has)
+        for (int i = 0; i < dims.n; i++)
+            has |= dims.atom[i] == heads->atom[kept - 1];
+    for (int i = kept; i < heads->n; i++)
+        lost->atom[lost->n++] = heads->atom[i];
+    heads->n = kept;
+    return lost->n ? follow_reaxed(t, x, x->rank, axis) : x;
+}
+
 const struct followed *follow_rotary(struct follow *t, const struct followed *a,
                                      const struct followed *b) {
     int axis = position_axis(t, a->table, a->rank);
@@ -163,16 +210,20 @@ const struct followed *follow_rotary(struct follow *t, const struct followed *a,
         return follow_refuse(t,
                              "a sum of products with tables, other than rotary positions");
     int order[] = {0, axis, 3 - axis, 3};
+    struct axis lost = {0};
     const struct followed *x = follow_whole(t, a->of);
+    x = x ? unrepeated(t, x, 3 - axis, &lost) : NULL;
     if (!x || !follow_is_plain(t, x) || !(x = follow_arrange(t, x, order, 4)))
         return NULL;
+    x = grouped(t, x, 3 - axis, order);
     int64_t positions = axes_size(&t->axes, &x->axis[axis]),
             d = axes_size(&t->axes, &x->axis[3]);
     const struct exported_value *v = &t->p->values.p[a->table],
                                 *w = &t->p->values.p[b->table];
+    bool known = fold_is(&t->fold, a->table) && fold_is(&t->fold, b->table);
     double base = 0;
     int64_t angles = v->rank ? v->size[v->rank - 1] : 0; /* of both halves, or of one */
-    if (v->rank == w->rank && v->rank >= 2 && positions > 1 && d % 2 == 0 &&
+    if (known && v->rank == w->rank && v->rank >= 2 && positions > 1 && d % 2 == 0 &&
         (angles == d || angles == d / 2) && w->size[w->rank - 1] == angles)
         base = base_of(t, a, b, axis, positions, d);
     if (!(base >= 1))
@@ -181,7 +232,11 @@ const struct followed *follow_rotary(struct follow *t, const struct followed *a,
     int op = follow_op(t, OP_rotary, follow_dims(t, x));
     follow_operand(t, op, x);
     follow_attr(t, op, "base", json_real(rounded(base)));
-    return follow_tensor(t, op, x);
+    struct followed *y = follow_tensor(t, op, x);
+    struct axis *heads = &y->axis[3 - axis];
+    for (int i = 0; i < lost.n && heads->n < AXIS_MOST; i++)
+        heads->atom[heads->n++] = lost.atom[i];
+    return y;
 }
 
 /* x1 cos - x2 sin, or x2 cos + x1 sin: the first half has the sign of what is taken away. */
@@ -218,12 +273,13 @@ const struct followed *follow_rotated_both(struct follow *t, const struct follow
 
 static const struct followed *softmax(struct follow *t, const struct exported_node *n) {
     const struct followed *x = follow_arg(t, n, "self");
-    if (!x || x->form != FORM_SCORES)
+    bool tensor = x && (x->form == FORM_TENSOR || x->form == FORM_POINT);
+    if (!x || (x->form != FORM_SCORES && !tensor))
         return follow_refuse(t, "a softmax outside of attention");
     int64_t d = exported_int(t->p, n, "dim", -1);
     if (d != -1 && d != x->rank - 1)
         return follow_refuse(t, "a softmax over queries");
-    struct followed *y = follow_new(t, FORM_SHARES, x);
+    struct followed *y = follow_new(t, tensor ? FORM_CHANCES : FORM_SHARES, x);
     y->of = x;
     return y;
 }

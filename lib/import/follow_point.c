@@ -299,6 +299,8 @@ static const struct followed *unseen(struct follow *t, const struct followed *a,
                                      const struct followed *b) {
     if (a->form == FORM_UNSEEN)
         return a;
+    if (a->form == FORM_SHARES && !b) /* of a row that sees nothing */
+        return follow_new(t, FORM_UNSEEN, a);
     if (a->form != FORM_SCORES || (b && !is_far(t, b)))
         return NULL;
     return follow_new(t, FORM_UNSEEN, a);
@@ -347,6 +349,8 @@ const struct followed *follow_point(struct follow *t, const struct exported_node
                           *b = p->arg[1] ? follow_arg(t, n, p->arg[1]) : NULL, *y = NULL;
     if (!a || (p->arg[1] && !b))
         return follow_refuse(t, "its operand is missing");
+    if (exported_arg(n, "rounding_mode"))
+        return follow_refuse(t, "a division that rounds");
     if (p->id == POINT_COPY)
         return copy(t, n, a);
     if (p->id == POINT_WHERE || p->id == POINT_FILL)
@@ -377,6 +381,7 @@ const struct followed *follow_point(struct follow *t, const struct exported_node
     case POINT_DIV: return divide(t, a, b);
     case POINT_EQ:
     case POINT_NOT:
+    case POINT_ISNAN:
         y = unseen(t, a, b);
         return y ? y : follow_refuse(t, "data are compared");
     default: return follow_refuse(t, "a function that weft has no kind for");

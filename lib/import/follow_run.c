@@ -87,7 +87,8 @@ static bool has_sizes(struct follow *t, const struct followed *x, int value) {
     if (x->rank != v->rank)
         return false;
     for (int i = 0; i < x->rank; i++)
-        if (axes_size(&t->axes, &x->axis[i]) != v->size[i])
+        if (axes_size(&t->axes, &x->axis[i]) != v->size[i] &&
+            !follow_is_sent(t, &x->axis[i]))
             return false;
     return true;
 }
@@ -157,13 +158,14 @@ static bool constant_node(struct follow *t, const struct exported_node *n) {
 static void follow_node(struct follow *t, const struct exported_node *n) {
     static const struct followed *(*const rules[])(struct follow *,
                                                    const struct exported_node *, bool *) = {
-        follow_view, follow_point, follow_product, follow_reduce, follow_layer};
+        follow_experts, follow_view,   follow_point,
+        follow_product, follow_reduce, follow_layer};
     t->why = NULL;
     if (constant_node(t, n) || !n->n_out || is_guard(n->target))
         return;
     const struct followed *y = NULL;
     bool known = false;
-    for (int i = 0; i < 5 && !known; i++)
+    for (int i = 0; i < 6 && !known; i++)
         y = rules[i](t, n, &known);
     for (int k = 0; k < n->n_out && y; k++) {
         const struct followed *x = k ? t->values[n->out[k]] : y;
@@ -185,6 +187,8 @@ void follow_release(struct follow *t) {
         json_decref(t->ops.p[i].attrs);
     arr_release(&t->ops);
     arr_release(&t->params);
+    arr_release(&t->ranges);
+    arr_release(&t->capacities);
     axes_release(&t->axes);
     fold_release(&t->fold);
     json_decref(t->notes);

@@ -26,6 +26,8 @@ static const struct followed *resize(struct follow *t, const struct followed *x,
     }
     for (int i = 0; i < rank; i++) {
         int n = size[i] > 0 ? axes_split(&t->axes, &all, size[i]) : -1;
+        if (size[i] == 1 && all.n && t->axes.atoms.p[all.atom[0]].size == 1)
+            n = 1; /* a single head stays one of its own */
         if (n < 0)
             return follow_refuse(t, "its sizes cut across those of its operand");
         axis[i].n = n;
@@ -66,7 +68,10 @@ static const struct followed *turn(struct follow *t, const struct exported_node 
         if (exported_ints(t->p, n, "dims", order, EXPORTED_MAX_RANK) != x->rank)
             return follow_refuse(t, "the order of its axes is not known");
     } else {
-        bool two = !strcmp(n->target, "aten.t.default");
+        bool two = !strcmp(n->target, "aten.t.default") ||
+                   !strcmp(n->target, "aten.numpy_T.default");
+        if (two && x->rank > 2)
+            return follow_refuse(t, "the order of all its axes is turned");
         int a = two ? 0 : arg_axis(t, n, "dim0", x->rank, 0);
         int b = two ? x->rank - 1 : arg_axis(t, n, "dim1", x->rank, 0);
         for (int i = 0; i < x->rank; i++)
@@ -101,10 +106,10 @@ static const struct followed *stretch(struct follow *t, const struct exported_no
 
 /* ---- parts ----------------------------------------------------------------------------------------- */
 
-/* Elements from `from` on: all, the first rows of a parameter, or one of equal parts. Halves of the
- * last axis may be those of rotary positions, and wait. */
+/* Elements from `from` on: all, the first rows of a parameter, or one of several parts, which are of equal
+ * sizes or not. Halves of the last axis may be those of rotary positions, and wait. */
 static const struct followed *cut(struct follow *t, const struct followed *x, int d,
-                                  int64_t from, int64_t size) {
+                                  int64_t from, int64_t size, bool equal) {
     int64_t all = axes_size(&t->axes, &x->axis[d]);
     if (from == 0 && size == all)
         return x;
@@ -120,11 +125,13 @@ static const struct followed *cut(struct follow *t, const struct followed *x, in
         if (p->rows != all && p->rows != size)
             return follow_refuse(t, "rows of a parameter whose other rows are used too");
         if (p->rows == all)
-            p->axis[0] = axis_of(axes_new(&t->axes, size));
+            p->axis[0] = size == 1 ? (struct axis){0} : axis_of(axes_new(&t->axes, size));
         p->rows = size;
         axis[0] = p->axis[0];
         return follow_reaxed(t, x, x->rank, axis);
     }
+    if (!equal)
+        return follow_range(t, x, d, from, size);
     if (d == x->rank - 1 && size * 2 == all) {
         struct followed *y = follow_new(t, FORM_HALF, x);
         y->axis[d] = axis_of(axes_new(&t->axes, size));
@@ -133,21 +140,74 @@ static const struct followed *cut(struct follow *t, const struct followed *x, in
         return y;
     }
     if (all % size || from % size)
-        return follow_refuse(t, "a part that is none of equal ones");
+        return follow_range(t, x, d, from, size);
     return follow_take(t, x, d, all / size, from / size);
+}
+
+/* Where a slice, or one index that is picked, begins and how long it is, along an axis of `all`. */
+static bool reach_of(struct follow *t, const struct exported_node *n, int64_t all,
+                     int64_t *from, int64_t *size) {
+    int list[EXPORTED_MAX_RANK], one = -1;
+    double at = 0;
+    *from = exported_int(t->p, n, "start", 0);
+    int64_t to = exported_int(t->p, n, "end", INT64_MAX);
+    if (!strcmp(n->target, "aten.index.Tensor")) {
+        int count = exported_tensors(t->p, n, "indices", list, EXPORTED_MAX_RANK);
+        for (int i = 0; i < count; i++)
+            one = list[i] >= 0 ? list[i] : one;
+        if (one < 0 || !fold_scalar(&t->fold, one, &at))
+            return false;
+        *from = (int64_t)at;
+        to = *from == -1 ? INT64_MAX : *from + 1;
+    }
+    *from = *from < 0 ? *from + all : *from;
+    to = to < 0 ? to + all : to > all ? all : to;
+    *size = to - *from;
+    return true;
+}
+
+/* The axis that a slice or an index is of; -1: none or several. */
+static int axis_cut(struct follow *t, const struct exported_node *n, int rank) {
+    int list[EXPORTED_MAX_RANK], d = -1;
+    if (strcmp(n->target, "aten.index.Tensor") != 0)
+        return arg_axis(t, n, "dim", rank, 0);
+    int count = exported_tensors(t->p, n, "indices", list, EXPORTED_MAX_RANK);
+    for (int i = 0; i < count; i++)
+        if (list[i] >= 0)
+            d = d >= 0 || i >= rank ? rank : i;
+    return d < rank ? d : -1;
+}
+
+/* Are all parts that are taken of this tensor along the axis as large as the one that the node takes? The
+ * others stand not far from it. */
+static bool all_equal(struct follow *t, const struct exported_node *n, int rank, int d,
+                      int64_t all, int64_t size) {
+    enum { FAR = 24 };
+    int self = exported_tensor(t->p, n, "self");
+    for (int i = t->node > FAR ? t->node - FAR : 0; i < t->p->n_nodes && i < t->node + FAR;
+         i++) {
+        const struct exported_node *m = &t->p->nodes[i];
+        if ((strcmp(m->target, "aten.slice.Tensor") != 0 &&
+             strcmp(m->target, "aten.index.Tensor") != 0) ||
+            exported_tensor(t->p, m, "self") != self || axis_cut(t, m, rank) != d)
+            continue;
+        const struct exported_value *v = &t->p->values.p[m->out[0]];
+        int64_t other = v->rank == rank ? v->size[d] : 0;
+        if (other > 0 && other < all && other != size)
+            return false;
+    }
+    return true;
 }
 
 static const struct followed *slice(struct follow *t, const struct exported_node *n,
                                     const struct followed *x) {
-    int d = arg_axis(t, n, "dim", x->rank, 0);
+    int d = axis_cut(t, n, x->rank);
+    int64_t from, size, all = d < 0 ? 0 : axes_size(&t->axes, &x->axis[d]);
     if (d < 0 || exported_int(t->p, n, "step", 1) != 1)
-        return follow_refuse(t, "a slice with a step");
-    int64_t all = axes_size(&t->axes, &x->axis[d]);
-    int64_t from = exported_int(t->p, n, "start", 0),
-            to = exported_int(t->p, n, "end", INT64_MAX);
-    from = from < 0 ? from + all : from;
-    to = to < 0 ? to + all : to > all ? all : to;
-    return cut(t, x, d, from, to - from);
+        return follow_refuse(t, "a slice with a step, or of several axes");
+    if (!reach_of(t, n, all, &from, &size))
+        return follow_refuse(t, "indexes that are no number");
+    return cut(t, x, d, from, size, all_equal(t, n, x->rank, d, all, size));
 }
 
 static const struct followed *select_one(struct follow *t, const struct exported_node *n,
@@ -175,13 +235,19 @@ static const struct followed *split(struct follow *t, const struct exported_node
     bool one = !strcmp(n->target, "aten.unbind.int");
     int d = arg_axis(t, n, "dim", x->rank, 0);
     int64_t from = 0;
+    bool equal = true;
     if (d < 0 || n->n_out > PARTS_MOST)
         return follow_refuse(t, "it makes too many parts");
+    for (int i = 0; i < n->n_out && !one; i++) {
+        const struct exported_value *v = &t->p->values.p[n->out[i]],
+                                    *w = &t->p->values.p[n->out[0]];
+        equal &= d < v->rank && d < w->rank && v->size[d] == w->size[d];
+    }
     for (int i = 0; i < n->n_out; i++) {
         const struct exported_value *v = &t->p->values.p[n->out[i]];
         int64_t size = one ? 1 : d < v->rank ? v->size[d] : 0;
         const struct followed *y = one && n->n_out > 1 ? follow_take(t, x, d, n->n_out, i)
-                                                       : cut(t, x, d, from, size);
+                                                       : cut(t, x, d, from, size, equal);
         if (!y)
             return NULL;
         if (one) {
@@ -230,6 +296,7 @@ static const struct followed *before(struct follow *t, const struct followed *x)
     case FORM_SCORES:
     case FORM_SHARES:
     case FORM_UNSEEN:
+    case FORM_ROUTED:
     case FORM_POSITIONS: return x;
     case FORM_HALF: return follow_half(t, x);
     case FORM_CONSTANT: return follow_refuse(t, "its numbers are not known");
@@ -264,9 +331,12 @@ const struct followed *follow_view(struct follow *t, const struct exported_node 
         {"aten.permute.default", turn},
         {"aten.transpose.int", turn},
         {"aten.t.default", turn},
+        {"aten.numpy_T.default", turn},
         {"aten.expand.default", stretch},
         {"aten.expand_as.default", stretch},
+        {"aten.broadcast_to.default", stretch},
         {"aten.slice.Tensor", slice},
+        {"aten.index.Tensor", slice},
         {"aten.select.int", select_one},
         {"aten.split.Tensor", split},
         {"aten.chunk.default", split},

@@ -5,11 +5,14 @@
 #include <math.h>
 #include <string.h>
 
-static void drop(struct axis *a, int atom) {
+/* A part in place of the atom that it is of; -1: nothing. */
+static void replace(struct axis *a, int atom, int as) {
     int n = 0;
     for (int i = 0; i < a->n; i++)
         if (a->atom[i] != atom)
             a->atom[n++] = a->atom[i];
+        else if (as >= 0)
+            a->atom[n++] = as;
     a->n = n;
 }
 
@@ -20,37 +23,46 @@ static bool holds(const struct axis *a, int atom) {
     return false;
 }
 
+/* Is the part that an op has this one? */
+static bool is_part(const struct follow *t, const struct found_param *p, int atom,
+                    int index, int as) {
+    return axes_class(&t->axes, p->part) == atom && p->index == index &&
+           (p->as < 0 ? as < 0
+                      : as >= 0 && axes_same(&t->axes, &(struct axis){1, {p->as}},
+                                             &(struct axis){1, {as}}));
+}
+
 /* The op that computes this part of another's result, if there is one by now. */
-static int known_part(struct follow *t, int whole, int atom, int index) {
-    for (int k = t->ops.p[whole].next_part; k >= 0; k = t->ops.p[k].next_part) {
-        const struct found_param *p = &t->ops.p[k].param[0];
-        if (axes_class(&t->axes, p->part) == atom && p->index == index)
+static int known_part(struct follow *t, int whole, int atom, int index, int as) {
+    for (int k = t->ops.p[whole].next_part; k >= 0; k = t->ops.p[k].next_part)
+        if (is_part(t, &t->ops.p[k].param[0], atom, index, as))
             return k;
-    }
     return -1;
 }
 
-/* A product whose weight has `atom` among what it adds, for one index of it. */
-static int part_op(struct follow *t, int whole, int atom, int index) {
+/* A product whose weight has `atom` among what it adds, for a part of it. */
+static int part_op(struct follow *t, int whole, int atom, int index, int as) {
     struct found_op op = t->ops.p[whole];
     axes_settle(&t->axes, &op.dims);
-    drop(&op.dims, atom);
+    replace(&op.dims, atom, as);
     op.attrs = json_incref(op.attrs);
     for (int i = 0; i < op.n_param; i++) {
         struct found_param *p = &op.param[i];
         axes_settle(&t->axes, &p->dims);
-        drop(&p->dims, atom);
+        replace(&p->dims, atom, as);
         p->part = atom;
         p->index = index;
+        p->as = as;
     }
     op.part_of = whole;
     int number = (int)t->ops.n;
     t->ops.p[whole].next_part = number;
     arr_push(&t->ops, op);
+    axes_apart(&t->axes, op.dims.atom, op.dims.n);
     return number;
 }
 
-static int take_part(struct follow *t, int whole, int atom, int index) {
+static int take_part(struct follow *t, int whole, int atom, int index, int as) {
     const struct found_op *op = &t->ops.p[whole];
     struct axis w = op->n_param ? op->param[0].dims : (struct axis){0}, y = op->dims;
     axes_settle(&t->axes, &w);
@@ -61,19 +73,32 @@ static int take_part(struct follow *t, int whole, int atom, int index) {
         follow_refuse(t, "a part of what is no product with a weight");
         return -1;
     }
-    int known = known_part(t, whole, atom, index);
-    return known >= 0 ? known : part_op(t, whole, atom, index);
+    int known = known_part(t, whole, atom, index, as);
+    return known >= 0 ? known : part_op(t, whole, atom, index, as);
 }
 
 static const struct followed *without_parts(struct follow *t, const struct followed *x) {
     struct followed *y = follow_tensor(t, x->op, x);
     for (int i = 0; i < x->parts; i++)
-        if ((y->op = take_part(t, y->op, x->part[i], x->index[i])) < 0)
+        if ((y->op = take_part(t, y->op, x->part[i], x->index[i], x->as[i])) < 0)
             return NULL;
     return y;
 }
 
-/* One index of the outermost atom of an axis that is left with the rest of it. */
+/* The outermost atom of an axis is left to a part of it, whose atom is `as`, or which is one index. */
+static const struct followed *with_part(struct follow *t, const struct followed *x, int d,
+                                        const struct axis *a, int index, int as) {
+    struct axis axis[EXPORTED_MAX_RANK];
+    memcpy(axis, x->axis, sizeof axis);
+    axis[d] = *a;
+    replace(&axis[d], a->atom[0], as);
+    struct followed *y = (struct followed *)follow_reaxed(t, x, x->rank, axis);
+    y->part[y->parts] = a->atom[0];
+    y->index[y->parts] = index;
+    y->as[y->parts++] = as;
+    return y;
+}
+
 const struct followed *follow_take(struct follow *t, const struct followed *x, int d,
                                    int64_t parts, int64_t index) {
     struct axis a = x->axis[d];
@@ -81,14 +106,33 @@ const struct followed *follow_take(struct follow *t, const struct followed *x, i
         return follow_refuse(t, "a part of what is no tensor of a product");
     if (axes_split(&t->axes, &a, parts) != 1)
         return follow_refuse(t, "a part that is cut across its dims");
-    struct axis axis[EXPORTED_MAX_RANK];
-    memcpy(axis, x->axis, sizeof axis);
-    axis[d].n = a.n - 1;
-    memcpy(axis[d].atom, a.atom + 1, sizeof *a.atom * (size_t)axis[d].n);
-    struct followed *y = (struct followed *)follow_reaxed(t, x, x->rank, axis);
-    y->part[y->parts] = a.atom[0];
-    y->index[y->parts++] = (int)index;
-    return y;
+    return with_part(t, x, d, &a, (int)index, -1);
+}
+
+/* The atom of these indexes of another. */
+static int range_atom(struct follow *t, int atom, int64_t from, int64_t count) {
+    for (int64_t i = 0; i < t->ranges.n; i++) {
+        const struct followed_range *r = &t->ranges.p[i];
+        if (axes_class(&t->axes, r->atom) == atom && r->from == from && r->count == count)
+            return r->as;
+    }
+    int as = count == 1 ? -1 : axes_new(&t->axes, count);
+    arr_push(&t->ranges, (struct followed_range){atom, (int)from, (int)count, as});
+    return as;
+}
+
+const struct followed *follow_range(struct follow *t, const struct followed *x, int d,
+                                    int64_t from, int64_t size) {
+    struct axis a = x->axis[d];
+    if (x->form != FORM_TENSOR || x->parts == 2)
+        return follow_refuse(t, "a part of what is no tensor of a product");
+    if (axes_settle(&t->axes, &a) < 0 || !a.n)
+        return follow_refuse(t, "a part that is cut across its dims");
+    int64_t each = axes_size(&t->axes, &a) / t->axes.atoms.p[a.atom[0]].size;
+    if (from % each || size % each || from > INT32_MAX)
+        return follow_refuse(t, "a part that is cut across its dims");
+    int as = range_atom(t, a.atom[0], from / each, size / each);
+    return with_part(t, x, d, &a, (int)(from / each), as);
 }
 
 const struct followed *follow_half(struct follow *t, const struct followed *x) {
@@ -323,7 +367,10 @@ static const struct followed *make_whole(struct follow *t, const struct followed
     case FORM_SHARES:
     case FORM_POSITIONS:
     case FORM_UNSEEN:
+    case FORM_CHANCES:
         return follow_refuse(t, "a softmax, or positions, outside of attention");
+    case FORM_ROUTED:
+        return follow_refuse(t, "a choice of the largest, outside of a mixture of experts");
     }
     return NULL;
 }

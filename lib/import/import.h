@@ -1,7 +1,7 @@
-/* import.h - programs that torch.export wrote, and HLO modules of XLA, as models.
+/* import.h - programs that torch.export wrote, HLO modules of XLA and models of ONNX, as models.
  *
- * An archive (.pt2) is read (exported.h); a module is read (hlo.h) and put into the same words
- * (translate.h). Constants are folded (fold.h), and nodes are followed to ops over named dims
+ * An archive (.pt2) is read (exported.h); a module is read (hlo.h), or a model of ONNX (onnx.h), and put into the same
+ * words (translate.h). Constants are folded (fold.h), and nodes are followed to ops over named dims
  * (follow.h); blocks that repeat are found by their modules (build.h). What weft
  * has no op for is refused by target, count and module. Nothing of the file is executed.
  *

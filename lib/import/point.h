@@ -49,6 +49,7 @@
     X(AND, v[0] != 0 && v[1] != 0)                                                         \
     X(OR, v[0] != 0 || v[1] != 0)                                                          \
     X(NOT, v[0] == 0)                                                                      \
+    X(ISNAN, isnan(v[0]))                                                                  \
     X(WHERE, v[0] != 0 ? v[1] : v[2])                                                      \
     X(FILL, v[1] != 0 ? v[2] : v[0])
 enum point_id {

@@ -277,7 +277,8 @@ static int translate_module(struct translate *t, struct err *err) {
 
 int translate_hlo(struct exported *p, const void *bytes, int64_t size, struct err *err) {
     struct translate t = {.p = p, .turn = -1, .seen = json_object()};
-    *p = (struct exported){.root = json_array(), .value_of = json_object(), .hlo = true};
+    *p = (struct exported){
+        .root = json_array(), .value_of = json_object(), .about = "From an HLO module."};
     int rc = hlo_parse(&t.h, bytes, size, err) < 0 ? -1 : translate_module(&t, err);
     p->n_nodes = (int)t.nodes.n;
     p->nodes = arena_array(&p->arena, (size_t)t.nodes.n + 1, sizeof *p->nodes);

@@ -18,6 +18,10 @@
 
 /* Messages name the instruction. Close the program in any case; it borrows nothing. */
 int translate_hlo(struct exported *p, const void *bytes, int64_t size, struct err *err);
+/* The same of a model of ONNX (translate_onnx.h). Tables that lie in files beside it are read in `folder`; NULL:
+ * there is none. */
+int translate_onnx(struct exported *p, const void *bytes, int64_t size, const char *folder,
+                   struct err *err);
 
 /* ---- between its files ------------------------------------------------------------------------------- */
 
@@ -56,6 +60,9 @@ int translate_value(struct translate *t, enum exported_role role, const char *pa
                     int rank, const int64_t *size, int type);
 /* Nodes: arguments are a list that is taken over; the result has these sizes. */
 json_t *translate_tensor(struct translate *t, json_t *args, const char *name, int value);
+json_t *translate_tensors(struct translate *t, json_t *args, const char *name,
+                          const int *values, int n);
+json_t *translate_text(json_t *args, const char *name, const char *text);
 json_t *translate_int(json_t *args, const char *name, int64_t v);
 json_t *translate_ints(json_t *args, const char *name, const int64_t *v, int n);
 json_t *translate_number(json_t *args, const char *name, double v);

@@ -54,6 +54,18 @@ json_t *translate_tensor(struct translate *t, json_t *args, const char *name, in
     return add_arg(args, name, "as_tensor", tensor_name(t, value));
 }
 
+json_t *translate_tensors(struct translate *t, json_t *args, const char *name,
+                          const int *values, int n) {
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(list, tensor_name(t, values[i]));
+    return add_arg(args, name, "as_tensors", list);
+}
+
+json_t *translate_text(json_t *args, const char *name, const char *text) {
+    return add_arg(args, name, "as_string", json_string(text));
+}
+
 json_t *translate_int(json_t *args, const char *name, int64_t v) {
     return add_arg(args, name, "as_int", json_integer(v));
 }

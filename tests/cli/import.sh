@@ -75,6 +75,18 @@ head -c 3000 "$archives/unet.pt2" >cut.pt2
 run weft-import cut.pt2
 refuses 3 'cut.pt2: .*zip' 'an archive that is cut off'
 
+# ---- models of ONNX --------------------------------------------------------------------------------------
+run weft-import "$archives/gpt2.onnx"
+is "$status $(jq -c '[.name, .sizes.layers, .sizes.heads, (.ops | length)]' out)" \
+    '0 ["gpt2",2,4,6]' 'a model of ONNX is a model, with blocks that repeat'
+is "$(sed 's/.*: \([0-9]*\) parameters.*/\1/' err)" 63552 'with as many parameters'
+cp out gpt2.json
+run weft-search -q -m ./gpt2.json --cluster h100-8 -b 16
+is "$status $(jq -c '.model.name' out)" '0 "gpt2"' 'weft-search takes it'
+head -c 3000 "$archives/gpt2.onnx" >cut.onnx
+run weft-import cut.onnx
+refuses 3 'cut.onnx: ' 'a model that is cut off'
+
 # ---- HLO modules -----------------------------------------------------------------------------------------
 run weft-import "$archives/gpt-scan.hlo"
 cp out gpt.json

@@ -55,6 +55,35 @@ for model in gpt llama; do
     sample --ids --seed 5 --temperature 2 -n 20 --prompts <(head -1 three) $model
     is "$(cat out)" "$(head -1 together)" "$model: prompts side by side do not see each other"
 done
+# ---- positions that turn by another list in longer sequences -----------------------------------------
+# Up to 16 positions are as in a model of 16, and longer ones as if all of them had been a prompt.
+cat >config.json <<EOM
+{"model_type": "phi3", "num_hidden_layers": 2, "hidden_size": 48, "intermediate_size": 64,
+ "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 256,
+ "max_position_embeddings": 64, "original_max_position_embeddings": 16, "rope_scaling":
+ {"type": "longrope", "short_factor": [1, 1.1, 1.2, 1.3, 1.4, 1.5],
+  "long_factor": [1, 3, 6, 9, 12, 20]}}
+EOM
+"$bin/weft-import" -q config.json >phi.json
+jq -n '{format: "weft-plan/1", model: "./phi.json", batch: 4, stages: [{}]}' >phi.plan.json
+"$bin/weft-run" -q --threads 1 --data text --validation 0 -n 60 --lr 0.02 --save phi phi.plan.json \
+    >/dev/null 2>err </dev/null
+ok $? 'a phi3 to sample'
+few=$(head -c 9 text | od -An -v -tu1 | tr -s ' \n' ' ')
+sample --ids --temperature 0 -n 30 phi <<<"$few"
+long=$(cat out)
+mkdir bare
+"$bin/weft-ckpt" export -q -o bare/model.safetensors phi 2>err
+jq '.sizes.seq = 16' phi.json >phi16.json
+sample --ids --temperature 0 -n 8 -m ./phi16.json bare/model.safetensors <<<"$few"
+is "$status $(cat out)" "0 $(cut -d' ' -f1-8 <<<"$long")" 'as long as sequences are short, by the short list'
+sample --ids --temperature 0 -n 22 phi <<<"$few $(cut -d' ' -f1-8 <<<"$long")"
+is "$(cat out)" "$(cut -d' ' -f9- <<<"$long")" 'by the long list, from its first position on, where they are longer'
+{ echo "$few"; head -c 40 text | od -An -v -tu1 | tr -s ' \n' ' ' | xargs; } >two
+sample --ids --temperature 0 -n 24 phi <two
+is "$(head -1 out)" "$(cut -d' ' -f1-24 <<<"$long")" 'beside a prompt that is long from its beginning'
+
+# ---- choices ------------------------------------------------------------------------------------------
 sample --ids --seed 6 --temperature 2 -n 20 llama <three
 cmp -s out together
 ok $((1 - $?)) 'another seed writes something else'

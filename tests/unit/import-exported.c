@@ -81,6 +81,46 @@ static void common(void) {
     model_destroy(m);
 }
 
+/* Routing by a softmax, its largest and a sort of them is a mixture of experts: those of the shipped model, less
+ * the loss that keeps experts busy, which no program gives. */
+static void experts(void) {
+    struct err err = {0};
+    struct model *m = import_model("tests/import/mixtral.pt2", &err),
+                 *want = m ? model_load("mixtral",
+                                        "layers=2,hidden=48,heads=4,kv_heads=2,ffn=80,seq="
+                                        "24,vocab=120,experts=4",
+                                        &err)
+                           : NULL;
+    if (!ok(m && want, "a mixture of experts is a model: %s", err.msg))
+        return;
+    int got[KIND_COUNT], kinds[KIND_COUNT];
+    count_kinds(m, got);
+    count_kinds(want, kinds);
+    kinds[OP_add] -= kinds[OP_expert_load] - 1; /* the sum of the loads of all layers */
+    kinds[OP_expert_load] = kinds[OP_balance] = 0;
+    ok(!memcmp(got, kinds, sizeof got) && count(m) == count(want),
+       "its ops are of the kinds of mixtral, with %lld parameters", (long long)count(m));
+    double flops[2] = {0};
+    for (int k = 0; k < 2; k++) {
+        const struct model *x = k ? want : m;
+        for (int i = 0; i < x->n_ops; i++)
+            if (x->ops[i].kind != OP_expert_load && x->ops[i].kind != OP_balance)
+                flops[k] += model_op_flops(x, &x->ops[i], 3);
+    }
+    ok(flops[0] == flops[1], "%.0f flops", flops[0]);
+    bool normalized = false;
+    for (int i = 0; i < m->n_ops; i++)
+        if (m->ops[i].kind == OP_route)
+            normalized = m->ops[i].attr[ATTR_normalize] == 1;
+    ok(normalized, "the shares of a token are over their sum");
+    struct weights *w = weights_of(m, &err);
+    ok(w && w->n_parts >= m->n_params, "each parameter has its place in files: %s",
+       err.msg);
+    weights_destroy(w);
+    model_destroy(m);
+    model_destroy(want);
+}
+
 static void refused(void) {
     struct err err = {0};
     ok(!import_model("tests/import/unet.pt2", &err) && err.status == EXIT_INPUT &&
@@ -195,7 +235,13 @@ int main(void) {
     counts_as("tests/import/vit.pt2", "vit:nano",
               "layers=2,hidden=48,heads=4,ffn=80,image=12,patch=4,classes=10", OP_prepend,
               1);
+    /* Parts of several sizes of one product; a group of heads of queries beside its key and value. */
+    same_as("tests/import/phi3-grouped.pt2", "phi3",
+            "layers=2,hidden=48,heads=4,kv_heads=2,ffn=80,seq=24,vocab=120");
+    same_as("tests/import/falcon-new.pt2", "falcon-new",
+            "layers=2,hidden=48,heads=4,kv_heads=2,ffn=80,seq=24,vocab=120");
     mixed();
+    experts();
     attributes();
     common();
     refused();

@@ -5,6 +5,7 @@
  *     weft-import --lora 8:16 Qwen3-8B > model.json
  *     weft-import gpt.pt2 > model.json
  *     weft-import gpt.hlo > model.json
+ *     weft-import gpt.onnx > model.json
  *     weft-import Qwen3-8B | weft-search -m /dev/stdin ...
  *
  * Nothing is executed of what is read, and no weights are. */
@@ -39,8 +40,8 @@ static const struct opt options[] = {
     {0}};
 
 static const struct opt_tool tool = {
-    "weft-import", "[options] CONFIG|PROGRAM.pt2|MODULE.hlo|MODEL",
-    "Turn a Hugging Face config.json, what torch.export wrote, or an HLO module into a model.",
+    "weft-import", "[options] CONFIG|PROGRAM.pt2|MODULE.hlo|MODEL.onnx|MODEL",
+    "Turn a Hugging Face config.json, what torch.export wrote, an HLO module or ONNX into a model.",
     options};
 
 /* The preset's numbers become those of the document, which then has no presets. */

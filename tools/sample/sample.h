@@ -57,14 +57,33 @@ int64_t source_vocab(const struct sample_source *s);
  * the tokens, that of an encoder's input (0 = none). Returns 0, or -1 where the model's are too
  * short. */
 int source_fit(struct sample_source *s, int64_t tokens, int64_t input, struct err *err);
+/* Positions of the sequences that are written. */
+int64_t source_positions(const struct sample_source *s);
+/* Positions up to which the pairs of heads turn by another list than in sequences as long as the model's now are; 0:
+ * they always turn by one. */
+int64_t source_turn(const struct sample_source *s);
+/* Makes the sequences so long, where no parameter depends on it. */
+void source_resize(struct sample_source *s, int64_t positions);
 /* Has the model an encoder? */
 bool source_encodes(const struct sample_source *s);
 int source_load(const struct sample_source *s, struct decoder *d, struct err *err);
 
 /* ---- sample_write.c ----------------------------------------------------------------------- */
 
+/* What decodes: sequences of up to `turn` positions (0: of all) as the source's model of that length says, longer
+ * ones as that of `positions`. */
+struct sample_decoding {
+    struct sample_source *source;
+    struct decoder_options how;
+    int64_t positions, turn;
+    struct decoder *d; /* made by sample_decoding_make; destroy it */
+};
+/* A decoder for sequences of so many positions, `turn` or `positions`, in place of the one that was. Returns 0 or
+ * -1. */
+int sample_decoding_make(struct sample_decoding *x, int64_t positions, struct err *err);
+
 /* Writes what the model says behind each prompt, as text by t (NULL: ids are bytes). Returns 0 or -1. */
-int sample_write(struct decoder *d, const struct model *m, const struct prompts *p,
+int sample_write(struct sample_decoding *x, const struct prompts *p,
                  const struct sample_options *o, const struct tokenizer *t,
                  struct err *err);
 

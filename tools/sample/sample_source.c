@@ -176,6 +176,29 @@ int source_fit(struct sample_source *s, int64_t tokens, int64_t input, struct er
     return 0;
 }
 
+int64_t source_positions(const struct sample_source *s) {
+    const int dim = written(s->model);
+    return dim < 0 ? 0 : s->model->dims[dim].size;
+}
+
+int64_t source_turn(const struct sample_source *s) {
+    const struct model *m = s->model;
+    const int dim = written(m);
+    double turn = 0;
+    for (int i = 0; i < m->n_ops; i++)
+        if (m->ops[i].slower && m->ops[i].attr[ATTR_original] > turn)
+            turn = m->ops[i].attr[ATTR_original];
+    const bool fits = dim >= 0 && !some_param_has(m, dim) &&
+                      turn < (double)m->dims[dim].size && !source_encodes(s);
+    return fits ? (int64_t)turn : 0;
+}
+
+void source_resize(struct sample_source *s, int64_t positions) {
+    int dims[2] = {written(s->model), -1};
+    const int64_t sizes[2] = {positions, 0};
+    shorten(s, dims, sizes);
+}
+
 int source_load(const struct sample_source *s, struct decoder *d, struct err *err) {
     return s->ck ? decoder_load_checkpoint(d, s->ck, err)
                  : decoder_load_weights(d, s->file, err);

@@ -19,13 +19,14 @@ struct text {
 };
 
 struct writing {
-    struct decoder *d;
+    struct sample_decoding *x;
     const struct prompts *p;
     const struct sample_options *o;
     const struct tokenizer *t; /* NULL: ids are bytes */
     int64_t batch, positions, vocab;
     bool encodes;
     int32_t *tokens; /* [batch, positions] */
+    int32_t *window; /* the same, where the decoder has fewer positions */
     int64_t *known;  /* [batch] of each sequence */
     int64_t *begun;  /* [batch] of them those that were given */
     bool *over;      /* [batch] it has all that is wanted, or has stopped */
@@ -107,11 +108,35 @@ static int64_t shortest(const struct writing *w) {
     return n;
 }
 
+/* From here on sequences are longer than one list of their pairs holds for: all of them is gone through again, as
+ * transformers does (Phi3ForCausalLM.prepare_inputs_for_generation). */
+static int turn(struct writing *w, struct err *err) {
+    return sample_decoding_make(w->x, w->positions, err) < 0
+               ? -1
+               : decoder_begin(w->x->d, NULL, NULL, err);
+}
+
+/* Tokens as the decoder has them side by side, which may take fewer of each sequence. */
+static const int32_t *window(struct writing *w) {
+    const int64_t n = decoder_positions(w->x->d);
+    if (n == w->positions)
+        return w->tokens;
+    for (int64_t b = 0; b < w->batch; b++)
+        memcpy(w->window + b * n, w->tokens + b * w->positions,
+               (size_t)n * sizeof *w->window);
+    return w->window;
+}
+
 static int write_tokens(struct writing *w, struct err *err) {
     const double start = now_s();
     int64_t at = 0, chosen = 0;
     for (int64_t end = shortest(w); !all_over(w) && !interrupted(); at = end, end++) {
-        if (decoder_run(w->d, w->tokens, at, end, w->logits, err) < 0)
+        if (end > decoder_positions(w->x->d)) {
+            if (turn(w, err) < 0)
+                return -1;
+            at = 0;
+        }
+        if (decoder_run(w->x->d, window(w), at, end, w->logits, err) < 0)
             return -1;
         choose(w, end);
     }
@@ -179,8 +204,8 @@ static void print_all(struct writing *w) {
 
 static int begin(struct writing *w, const struct model *m, struct err *err) {
     if (!w->encodes)
-        return decoder_begin(w->d, NULL, NULL, err);
-    const int64_t n = decoder_inputs(w->d);
+        return decoder_begin(w->x->d, NULL, NULL, err);
+    const int64_t n = decoder_inputs(w->x->d);
     int32_t *input = mem_array((size_t)(w->batch * n), sizeof *input);
     int32_t *lengths = mem_array((size_t)w->batch, sizeof *lengths);
     for (int64_t b = 0; b < w->batch; b++) {
@@ -189,7 +214,7 @@ static int begin(struct writing *w, const struct model *m, struct err *err) {
             input[b * n + i] = i < p->n ? p->ids[i] : (int32_t)m->data.pad;
         lengths[b] = (int32_t)p->n;
     }
-    int rc = decoder_begin(w->d, input, lengths, err);
+    int rc = decoder_begin(w->x->d, input, lengths, err);
     free(input);
     free(lengths);
     return rc;
@@ -209,29 +234,54 @@ static void give(struct writing *w, const struct model *m) {
     }
 }
 
-int sample_write(struct decoder *d, const struct model *m, const struct prompts *p,
+int sample_decoding_make(struct sample_decoding *x, int64_t positions, struct err *err) {
+    decoder_destroy(x->d);
+    x->d = NULL;
+    if (positions != source_positions(x->source))
+        source_resize(x->source, positions);
+    x->d = decoder_create(x->source->model, &x->how, err);
+    if (!x->d || source_load(x->source, x->d, err) < 0)
+        return -1;
+    note_verbose("weft-sample: %s: %lld positions, %.1f MiB", x->source->model->name,
+                 (long long)decoder_positions(x->d),
+                 (double)decoder_bytes(x->d) / (1 << 20));
+    return 0;
+}
+
+static int64_t shortest_prompt(const struct prompts *p) {
+    int64_t n = p->longest;
+    for (int64_t i = 0; i < p->all.n; i++)
+        n = p->all.p[i].n < n ? p->all.p[i].n : n;
+    return n;
+}
+
+int sample_write(struct sample_decoding *x, const struct prompts *p,
                  const struct sample_options *o, const struct tokenizer *t,
                  struct err *err) {
-    const int64_t batch = p->all.n, positions = decoder_positions(d);
-    struct writing w = {.d = d,
+    const bool turns = x->turn && shortest_prompt(p) <= x->turn;
+    if (sample_decoding_make(x, turns ? x->turn : x->positions, err) < 0)
+        return -1;
+    const int64_t batch = p->all.n, positions = x->positions;
+    struct writing w = {.x = x,
                         .p = p,
                         .o = o,
                         .t = t,
                         .batch = batch,
                         .positions = positions,
-                        .vocab = decoder_vocab(d),
-                        .encodes = decoder_inputs(d) > 0,
+                        .vocab = decoder_vocab(x->d),
+                        .encodes = decoder_inputs(x->d) > 0,
                         .streams = batch == 1 && !o->ids && !o->json};
     w.tokens = mem_array((size_t)(batch * positions), sizeof *w.tokens);
+    w.window = mem_array((size_t)(batch * positions), sizeof *w.window);
     w.known = mem_array((size_t)batch, sizeof *w.known);
     w.begun = mem_array((size_t)batch, sizeof *w.begun);
     w.over = mem_array((size_t)batch, sizeof *w.over);
     w.logits = mem_array((size_t)(batch * w.vocab), sizeof *w.logits);
     w.chooser = chooser_create(w.vocab);
-    give(&w, m);
+    give(&w, x->source->model);
     if (w.streams)
         printf("%s", p->all.p[0].text);
-    int rc = begin(&w, m, err);
+    int rc = begin(&w, x->source->model, err);
     if (rc == 0)
         rc = write_tokens(&w, err);
     if (rc == 0)
@@ -241,6 +291,7 @@ int sample_write(struct decoder *d, const struct model *m, const struct prompts 
     free(w.over);
     free(w.begun);
     free(w.known);
+    free(w.window);
     free(w.tokens);
     return rc < 0 ? -1 : file_stdout_check(err);
 }

@@ -75,19 +75,16 @@ static int sample(struct sample_source *s, const struct prompts *p,
         0)
         return -1;
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    const struct decoder_options how = {.batch = p->all.n,
+    struct sample_decoding x = {.source = s,
+                                .how = {.batch = p->all.n,
                                         .dtype = (enum dtype)plan_dtype_find(o.dtype),
                                         .threads = o.threads   ? (int)o.threads
                                                    : cores > 0 ? (int)cores
-                                                               : 1};
-    struct decoder *d = decoder_create(s->model, &how, err);
-    int rc = d ? source_load(s, d, err) : -1;
-    if (rc == 0) {
-        note_verbose("weft-sample: %s: %lld positions, %.1f MiB", s->model->name,
-                     (long long)decoder_positions(d), (double)decoder_bytes(d) / (1 << 20));
-        rc = sample_write(d, s->model, p, &o, t, err);
-    }
-    decoder_destroy(d);
+                                                               : 1},
+                                .positions = source_positions(s),
+                                .turn = source_turn(s)};
+    int rc = sample_write(&x, p, &o, t, err);
+    decoder_destroy(x.d);
     return rc;
 }
 
