@@ -185,7 +185,7 @@ int keep_probe_hosts(struct keep *k, bool must, struct err *err) {
 /* In a process of its own: an answer may take long. */
 static void start_asking(struct keep *k, int64_t i) {
     k->asked = i;
-    k->asker = fork();
+    k->asker = keep_fork();
     if (k->asker != 0)
         return;
     char own[128], there[128];

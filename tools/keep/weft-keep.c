@@ -289,6 +289,14 @@ static int judge(const struct outcome *o, int64_t *idle, struct err *err) {
     return err ? err->status : EXIT_SYSTEM;
 }
 
+/* What fails since a person has stopped it is no failure. */
+static int failed_or_stopped(struct err *err) {
+    if (!keep_signals())
+        return -1;
+    *err = (struct err){0};
+    return EXIT_STOPPED;
+}
+
 static int keep_going(struct err *err) {
     int64_t idle = 0, crash_step = -1;
     int crashes = 0;
@@ -296,8 +304,9 @@ static int keep_going(struct err *err) {
         const struct plan_file *plan;
         struct outcome o;
         char was[20];
-        if (start_attempt(&plan, err) < 0 || keep_watch(&k, plan, &o, err) < 0 ||
-            record_end(&o, err) < 0)
+        if (start_attempt(&plan, err) < 0)
+            return failed_or_stopped(err);
+        if (keep_watch(&k, plan, &o, err) < 0 || record_end(&o, err) < 0)
             return -1;
         k.died_s = now_s();
         k.died_step = o.step;
@@ -418,7 +427,7 @@ static int run(const char *self, struct err *err) {
         if (k.shm)
             rmdir(
                 k.shm); /* if it is empty: what another run has left there is worth something */
-        return -1;
+        return failed_or_stopped(err);
     }
     int status = keep_going(err);
     struct err late = {0};

@@ -6,6 +6,7 @@
 
 #include "common/file.h"
 #include "common/json.h"
+#include "common/progress.h"
 #include "program/passes.h"
 #include "program/text.h"
 
@@ -346,6 +347,7 @@ static int fail(struct comm *comm, const struct err *err) {
 int main(int argc, char **argv) {
     struct err err = {0};
     struct comm *comm = NULL;
+    interrupt_catch_requests();
     o.beat = beat_join();
     int n = opt_parse(&tool, argc, argv, &err);
     if (n > 1)
