@@ -26,6 +26,7 @@ enum {
 #define WORTH                                                                              \
     0.95 /* of the time that a step takes now, what another plan is worth an interruption for */
 #define AGAIN_S 1.0  /* until ranks that go on are told again to end */
+#define AWAY_S  0.5  /* between two looks, that is too long to judge by */
 #define REAP_S  0.25 /* what mpirun gets to say how a rank died */
 
 struct watch {
@@ -36,8 +37,9 @@ struct watch {
     int wait;
     bool over, hung, asked, resized, told_first;
     bool resizes,
-        balances;  /* a plan is looked for: for other ranks, for hosts that differ */
-    double told_s; /* when the ranks were last told to save and end */
+        balances;    /* a plan is looked for: for other ranks, for hosts that differ */
+    double looked_s; /* when all this was last looked at */
+    double told_s;   /* when the ranks were last told to save and end */
     struct output out;
     double recent[RECENT];
     int n_recent;
@@ -414,10 +416,19 @@ static void copy_if_due(struct watch *w) {
     }
 }
 
+/* Who did not look, as on a machine that stood still or was too busy, cannot know who was silent: all begin anew. */
+static void note_absence(struct watch *w) {
+    const double now = now_s();
+    if (w->looked_s > 0 && now - w->looked_s > AWAY_S)
+        w->stepped_s = now;
+    w->looked_s = now;
+}
+
 /* A host whose agent is lost takes its ranks with it. */
 static void heed_agents(struct watch *w) {
     if (!w->k->apart)
         return;
+    note_absence(w);
     agents_hear(w->k, 0);
     mirror_step(w->k);
     if (!w->lost && (w->lost = agents_lost(w->k, w->stepped_s)))
