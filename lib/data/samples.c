@@ -11,6 +11,8 @@ int64_t samples_number(const struct data *d, enum data_split split, int64_t samp
     int64_t size = d->part[split].size, i = sample % size;
     if (split == DATA_VALID)
         return i;
+    if (d->balance)
+        return balance_number(d, sample / size, i);
     return shuffle_at(d->spec.seed, (uint64_t)(sample / size), size, i);
 }
 
@@ -200,6 +202,13 @@ static int read_image(const struct data *data, enum data_split split, int64_t nu
                           err);
     return image_set_read(&p->store->images, p->first + number, first, count, bytes, label,
                           err);
+}
+
+int samples_label(const struct data *d, int64_t number, int32_t *label, struct err *err) {
+    if (!d->synthetic)
+        return read_image(d, DATA_TRAIN, number, 0, 0, NULL, label, err);
+    synthetic_image(&d->syn, 2 * (uint64_t)number, d->spec.classes, 0, 0, NULL, label);
+    return 0;
 }
 
 int samples_image(const struct data *data, enum data_split split, int64_t sample,
