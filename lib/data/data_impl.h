@@ -95,8 +95,6 @@ int64_t balance_number(const struct data *d, int64_t epoch, int64_t i);
 /* ---- samples.c: what data.h says of the functions of data_*, but for missing samples ------- */
 
 int64_t samples_number(const struct data *d, enum data_split split, int64_t sample);
-/* The label of the training image with this number in the order of the files. */
-int samples_label(const struct data *d, int64_t number, int32_t *label, struct err *err);
 enum dtype samples_form(const struct data *data, enum data_split split);
 bool samples_ignore(const struct data *data);
 int samples_tokens(const struct data *data, enum data_split split, int64_t sample,

@@ -204,13 +204,6 @@ static int read_image(const struct data *data, enum data_split split, int64_t nu
                           err);
 }
 
-int samples_label(const struct data *d, int64_t number, int32_t *label, struct err *err) {
-    if (!d->synthetic)
-        return read_image(d, DATA_TRAIN, number, 0, 0, NULL, label, err);
-    synthetic_image(&d->syn, 2 * (uint64_t)number, d->spec.classes, 0, 0, NULL, label);
-    return 0;
-}
-
 int samples_image(const struct data *data, enum data_split split, int64_t sample,
                   int64_t first, int64_t count, float *values, int32_t *label,
                   struct err *err) {

@@ -37,6 +37,7 @@ struct host {
     int64_t slots;
     int failures;
     bool out;
+    bool doubted;         /* its ranks' gradients are not what their replicas' are */
     double ask_s, wait_s; /* of one that is out: when it is asked again; how long between */
     struct agent *agent;  /* NULL where none is, or all ranks are on one machine */
     int first, count;     /* its ranks in this attempt */
@@ -135,7 +136,9 @@ void keep_assign(struct keep *k, int64_t ranks);
 /* Notes how fast a host is beside others; > 1 is slower. */
 void keep_note_speed(struct keep *k, struct host *h, double ratio);
 /* The host that has this one. */
-const char *keep_host_of(const struct keep *k, int64_t rank);
+const char *keep_host_of(struct keep *k, int64_t rank);
+/* The same; NULL where none has it. */
+struct host *keep_host_at(struct keep *k, int64_t rank);
 /* Are all of them this machine, so that its memory is that of all ranks? */
 bool keep_one_machine(const struct keep *k);
 

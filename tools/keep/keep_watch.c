@@ -223,6 +223,9 @@ static void note_doubted(struct watch *w) {
     if (rank < 0 || rank == w->doubted)
         return;
     w->doubted = rank;
+    struct host *h = keep_host_at(w->k, rank);
+    if (h)
+        h->doubted = true;
     char text[256];
     const double share = 1e-3 * (double)atomic_load(&beats_at(w->beats, rank)->doubted);
     snprintf(text, sizeof text,
