@@ -54,6 +54,7 @@ wait $pid 2>/dev/null
 begin two.json
 further 1
 refuses 4 '.*another weft-keep is at work' 'a second supervisor' "${command[@]:1}" two.json
+refuses 4 'ck: another weft-keep is at work' 'one with another journal' -C elsewhere "${command[@]:1}" two.json
 further 3 && kill -STOP "$(rank_of)"
 wait $pid
 is $? 0 'a rank, mpirun and the supervisor killed, a rank stopped: the run is done'

@@ -97,8 +97,7 @@ struct keep {
     pid_t asker;   /* asks a host that is out; 0 = none does */
     int64_t asked; /* which */
     struct journal *journal;
-    struct gpu_watch *gpus; /* of this host; NULL where none can be watched */
-    int lock;
+    struct gpu_watch *gpus;  /* of this host; NULL where none can be watched */
     int64_t attempt, wanted; /* ranks */
     int64_t size_row;        /* the last row that asked for a size */
     double died_s;           /* when the last attempt was found dead; 0 = none was */
