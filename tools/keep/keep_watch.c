@@ -153,8 +153,9 @@ static void find_stuck(struct watch *w) {
     }
     int r = stopped >= 0 ? stopped : behind;
     const struct beat *b = beats_at(w->beats, r);
-    snprintf(w->stuck, sizeof w->stuck, "rank %d (process %lld) %s in step %lld (%s)", r,
-             (long long)atomic_load(&b->pid),
+    snprintf(w->stuck, sizeof w->stuck,
+             "rank %d (process %lld on %.100s) %s in step %lld (%s)", r,
+             (long long)atomic_load(&b->pid), keep_host_of(w->k, r),
              stopped >= 0 ? "is stopped" : "came least far",
              1 + (long long)atomic_load(&b->step),
              beat_phase_name((enum beat_phase)atomic_load(&b->phase)));
