@@ -106,15 +106,25 @@ static void on_signal(int sig) {
 
 /* oneDNN's matrix products let the stack pointer point into a work space on the heap, so a
  * handler on the stack of the moment would overwrite what lies below it. */
-void interrupt_catch(void) {
+static void give_stack(void) {
     static _Alignas(64) char stack[1 << 16];
     stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
     sigaltstack(&own, NULL);
+}
+
+void interrupt_catch_requests(void) {
+    give_stack();
+    struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_ONSTACK | SA_RESTART};
+    sigemptyset(&sa.sa_mask);
+    sigaction(SIGUSR1, &sa, NULL);
+}
+
+void interrupt_catch(void) {
+    interrupt_catch_requests();
     struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND | SA_ONSTACK};
     sigemptyset(&sa.sa_mask);
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
-    sigaction(SIGUSR1, &sa, NULL);
     struct sigaction hangup;
     if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
         sigaction(SIGHUP, &sa, NULL);

@@ -41,9 +41,13 @@ void note_verbose(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 double now_s(void);
 
 /* Catch SIGINT, SIGTERM, SIGUSR1, and SIGHUP unless nohup(1) has it ignored: the first sets the
- * flag, a second of its kind kills the process. (mpirun answers the first two by killing its ranks a second later; SIGUSR1 it passes
+ * flag, a second of its kind kills the process, but for SIGUSR1, which schedulers, launchers and supervisors may all send:
+ * any number of them is one request. (mpirun answers the first two by killing its ranks a second later; SIGUSR1 it passes
  * on to all of them, and waits.) */
 void interrupt_catch(void);
+/* Only SIGUSR1, for a program that takes long to start: the request is heeded as soon as there is something to save, in
+ * place of killing the process. */
+void interrupt_catch_requests(void);
 bool interrupted(void);
 
 #endif

@@ -107,6 +107,8 @@ static int hash_split(struct data *d, const struct data_spec *s, enum data_split
     *h = hash_bytes(facts, sizeof facts, d->synthetic ? rng_mix(s->seed) : 0);
     if (s->kind == DATA_PAIRS)
         *h = hash_bytes(pairs, sizeof pairs, *h);
+    if (split == DATA_TRAIN && s->balanced) /* the same images at other places */
+        *h = rng_mix(*h);
     return p->store && p->size ? store_hash(p->store, h, err) : 0;
 }
 
@@ -240,12 +242,13 @@ int data_open_one(struct data *d, const struct data_spec *spec, struct err *err)
     d->spec.source = d->spec.valid_source = NULL;
     for (int i = 0; i < DATA_SPLITS; i++)
         d->info.size[i] = d->part[i].size;
-    return 0;
+    return spec->balanced ? balance_open(d, err) : 0;
 }
 
 void data_close_one(struct data *d) {
     for (int i = 0; i < DATA_SPLITS; i++)
         store_close(&d->store[i]);
+    balance_close(d->balance);
 }
 
 const struct data_info *data_info(const struct data *data) {

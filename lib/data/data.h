@@ -29,7 +29,8 @@
  * the first of the next: so every token is a target once in an epoch. (Windows for pairs do not
  * overlap.) Windows of masked tokens begin where their examples do, in both splits. Sample i of
  * training is window P(i mod size) of epoch i / size, where P is a permutation drawn from (seed,
- * epoch). Validation is read in file order, the same in every epoch.
+ * epoch); balanced by label, the labels' places in the epoch are even, and P is drawn for the images of
+ * each. Validation is read in file order, the same in every epoch.
  *
  * Invariants: files are fully checked when opened: tokens are < vocab and labels < classes; and
  * what is read of them later is checked again, so a file that is cut short or changed meanwhile is
@@ -84,6 +85,7 @@ struct data_spec {
     double validation;           /* share [0, 1) at the end of source kept for validation;
                                  unused beside valid_source */
     bool gaps; /* samples of training that cannot be read are no errors: see data_missing */
+    bool balanced; /* images: batches have labels as often as the data has them */
     uint64_t seed; /* of the order, and of what synthetic sources hold */
 };
 

@@ -39,6 +39,7 @@ struct window {
 };
 
 struct mixture;
+struct balance;
 
 struct data {
     struct data_spec spec; /* sources are dropped after data_open */
@@ -46,6 +47,7 @@ struct data {
     bool synthetic;
     struct mixture *mixture; /* NULL, or the sources that there are instead of the rest */
     struct synthetic syn;
+    struct balance *balance; /* NULL, or the order of training by label */
     struct window window;
     struct spans spans; /* of pairs out of plain tokens */
     struct store store[DATA_SPLITS];
@@ -81,6 +83,14 @@ const struct data *mixture_source(const struct data *d, enum data_split split,
                                   int64_t *sample);
 /* Is any source of a mixture such? */
 bool mixture_has(const struct data *d, bool (*is)(const struct data *source));
+
+/* ---- balance.c: batches balanced by label -------------------------------------------------- */
+
+/* Makes d->balance of an open source of images, from the labels of training. Returns 0 or -1; balance_close either way. */
+int balance_open(struct data *d, struct err *err);
+void balance_close(struct balance *b); /* NULL is fine */
+/* The number of the i-th image of an epoch. */
+int64_t balance_number(const struct data *d, int64_t epoch, int64_t i);
 
 /* ---- samples.c: what data.h says of the functions of data_*, but for missing samples ------- */
 

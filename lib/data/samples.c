@@ -11,6 +11,8 @@ int64_t samples_number(const struct data *d, enum data_split split, int64_t samp
     int64_t size = d->part[split].size, i = sample % size;
     if (split == DATA_VALID)
         return i;
+    if (d->balance)
+        return balance_number(d, sample / size, i);
     return shuffle_at(d->spec.seed, (uint64_t)(sample / size), size, i);
 }
 

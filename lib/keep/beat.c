@@ -149,6 +149,19 @@ void beats_kill(struct beats *b, int first, int count) {
     }
 }
 
+bool beats_signal(struct beats *b, int first, int count, int sig) {
+    bool known = true;
+    for (int r = first; b && r < first + count && r < beats_ranks(b); r++) {
+        struct beat *one = beats_at(b, r);
+        const pid_t pid = (pid_t)atomic_load(&one->pid);
+        beat_look(one);
+        known &= pid > 0;
+        if (pid > 0 && !beat_is_dead(one))
+            kill(pid, sig);
+    }
+    return known;
+}
+
 /* ---- a rank ---------------------------------------------------------------------------- */
 
 static int rank_of_job(void) {

@@ -94,6 +94,9 @@ bool beat_is_dead(const struct beat *b);
 /* Kills those of `count` ranks from `first` on that live on this host, and waits until they are gone, 5 s at most. NULL
  * is fine. */
 void beats_kill(struct beats *b, int first, int count);
+/* Sends a signal to those of `count` ranks from `first` on that live on this host. False where one has
+ * never told its process, as on a host that nobody watches. */
+bool beats_signal(struct beats *b, int first, int count, int sig);
 
 /* ---- which host --------------------------------------------------------------------------- */
 

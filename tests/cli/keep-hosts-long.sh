@@ -24,7 +24,7 @@ further 4
 rm down.127.0.0.3
 says 'host 127.0.0.3 is taken in'
 says 'going on with 3 ranks in place of 2'
-further 4
+runs_on 127.0.0.3
 touch down.127.0.0.3
 of_host KILL 127.0.0.3
 says 'host 127.0.0.3 is left out' 2
@@ -35,7 +35,8 @@ says 'host 127.0.0.3 is taken in' 2
 took=$((($(date +%s%N) - at) / 1000000))
 [ "$took" -lt 6000 ]
 ok $? "one that was away for long is taken in after $took ms"
-further 4
+says 'going on with 3 ranks in place of 2' 2
+runs_on 127.0.0.3
 
 # ---- an agent, the supervisor, a host that is silent -----------------------------------------------
 attempts=$(grep -c 'starting again' said)

@@ -24,8 +24,10 @@ chmod +x agent
 export OMPI_MCA_plm_rsh_agent=$PWD/agent
 run=("$bin/weft-run" -q --threads 1 --warmup 15 --decay-steps 900)
 
+# The plans are given, and no other is looked for: on a busy machine one of these hosts is often slower than the others,
+# which is a reason for another plan.
 begin() { # begin [OPTION...]: the supervisor in $pid
-    "$bin/weft-keep" --peers 1 --retry 0.5s -H 127.0.0.2:1,127.0.0.3:1,127.0.0.4:1 --plans two.json "$@" -- \
+    "$bin/weft-keep" --no-search --peers 1 --retry 0.5s -H 127.0.0.2:1,127.0.0.3:1,127.0.0.4:1 --plans two.json "$@" -- \
         "${run[@]}" -n 1000000 --memory-every 1 --save ck three.json >>lines 2>>said </dev/null &
     pid=$!
 }
@@ -34,6 +36,11 @@ await() { # await LINES: of metrics
     while [ "$(wc -l <lines)" -lt "$1" ] && [ $((tries--)) -gt 0 ]; do sleep 0.05; done
 }
 further() { await $(($(wc -l <lines) + $1)); }
+runs_on() { # runs_on HOST: waits for steps with a rank there; those of the attempt before, without one, do not count
+    local tries=400
+    until pgrep -r RSDT -s "$(paste -sd, "sessions.$1")" weft-run >/dev/null || [ $((tries--)) -le 0 ]; do sleep 0.05; done
+    further 4
+}
 says() { # says PATTERN [TIMES]
     local tries=600 times=${2:-1}
     while [ "$(grep -c "$1" said)" -lt "$times" ] && [ $((tries--)) -gt 0 ]; do sleep 0.02; done
@@ -43,8 +50,11 @@ says() { # says PATTERN [TIMES]
 of_host() { # of_host SIGNAL HOST: to all processes of it
     pkill "-$1" -s "$(paste -sd, "sessions.$2")"
 }
-agent_of() { # agent_of HOST: of one that is up
-    pgrep -n -s "$(paste -sd, "sessions.$1")" weft-keep
+agent_of() { # agent_of HOST: of one that is up; what it has started for a while has its name, too
+    local p
+    for p in $(pgrep -r RSDT -s "$(paste -sd, "sessions.$1")" weft-keep); do
+        grep -qs weft-keep "/proc/$(ps -o ppid= -p "$p" | tr -d ' ')/comm" || echo "$p"
+    done | tail -n 1
 }
 shared() { grep -o '/dev/shm/weft-keep-[^/]*' "/proc/$pid/maps" | head -n 1; } # the folder of this run, not of another on this machine
 memory() { echo "$(shared)/host-$1"; } # memory NUMBER: of a host

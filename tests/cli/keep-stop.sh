@@ -37,9 +37,10 @@ mpirun_of() { pgrep -P "$pid" mpirun; }
 ranks_of() { pgrep -P "$(mpirun_of)"; }
 last_saved() { find "$1" -name 'step-*' | sed 's/.*step-0*//' | sort -n | tail -1; }
 last_done() { jq -s 'map(.step) | max' lines; }
-note_folder() { # in shared memory, as the ranks are told
-    tr '\0' '\n' <"/proc/$(ranks_of | head -n 1)/environ" | sed -n 's|^WEFT_BEATS=\(.*\)/beats$|\1|p' >>folders
+note_folder_of() { # note_folder_of RANK: in shared memory, as it is told
+    tr '\0' '\n' <"/proc/$1/environ" | sed -n 's|^WEFT_BEATS=\(.*\)/beats$|\1|p' >>folders
 }
+note_folder() { note_folder_of "$(ranks_of | head -n 1)"; }
 gone() { # gone PIDS: no process of them is left
     local p
     for p in $1; do
@@ -48,7 +49,7 @@ gone() { # gone PIDS: no process of them is left
 }
 
 # ---- stopping ----------------------------------------------------------------------------------------
-for what in 'TERM rank' 'USR1 mpirun' 'TERM mpirun' 'TERM all'; do
+for what in 'TERM rank' 'USR1 mpirun' 'TERM mpirun' 'TERM all' 'USR1 all'; do
     begin "ck-${what// /-}"
     further 4
     note_folder
@@ -56,7 +57,7 @@ for what in 'TERM rank' 'USR1 mpirun' 'TERM mpirun' 'TERM all'; do
     case $what in
     *rank) kill -TERM "$(ranks_of | tail -n 1)" ;;
     *mpirun) kill -"${what% *}" "$(mpirun_of)" ;;
-    *all) kill -TERM "${every[@]}" ;;
+    *all) kill -"${what% *}" "${every[@]}" ;;
     esac
     finish
     status=$?
@@ -64,6 +65,23 @@ for what in 'TERM rank' 'USR1 mpirun' 'TERM mpirun' 'TERM all'; do
     [ $status -eq 5 ] && [ "$lost" -le 1 ] && gone "${every[*]}"
     ok $? "$what: status $status, $lost steps lost, no process is left"
 done
+# ---- a launcher that passes nothing on ----------------------------------------------------------------
+# A script in mpirun's place, as sites have them, which is deaf to the signal or dies of it.
+real=$(command -v mpirun) path=$PATH
+for way in "trap '' USR1" 'true'; do
+    mkdir -p launcher
+    printf '#!/bin/sh\n%s\n"%s" "$@"\nexit $?\n' "$way" "$real" >launcher/mpirun
+    chmod +x launcher/mpirun
+    PATH=$PWD/launcher:$path
+    begin "ck-launcher-${#way}"
+    further 4
+    note_folder_of "$(pgrep -P "$(pgrep -P "$(pgrep -P "$pid" mpirun)")" | head -n 1)"
+    kill -USR1 $pid
+    finish
+    is "$? $(last_saved "ck-launcher-${#way}")" "5 $(last_done)" "SIGUSR1, and a launcher that does not pass it on ($way)"
+    PATH=$path
+done
+
 begin twice
 further 4
 note_folder
@@ -135,7 +153,7 @@ else
     rmdir "$group" 2>/dev/null
     skip 'memory that is full' 'no control group can be made'
 fi
-is "$(while read -r folder; do ls -d "$folder" 2>/dev/null; done <folders | wc -l) of $(wc -l <folders)" '0 of 6' \
+is "$(while read -r folder; do ls -d "$folder" 2>/dev/null; done <folders | wc -l) of $(wc -l <folders)" '0 of 9' \
     'nothing stays in shared memory'
 
 echo "1..$n"

@@ -304,6 +304,19 @@ stops INT 0
 stops TERM 0
 stops HUP 0
 stops USR1 0
+# While it reads its plan, and more than once: launchers and schedulers may all send it.
+rm -rf out stop
+mkfifo slow.json
+"$tool" --threads 1 -n 10000000 --save stop slow.json >out 2>err &
+pid=$!
+exec 5>slow.json # returns when the plan is being read
+kill -USR1 $pid
+sleep 0.2
+kill -USR1 $pid
+cat one.json >&5
+exec 5>&-
+wait $pid
+is "$? $(ls stop) $(wc -l <out)" '0 step-00000001 1' 'SIGUSR1 twice before the first step: that is done and saved'
 rm -rf out stop
 (trap '' HUP && exec "$tool" --threads 1 -n 10000000 --save stop plan.json) >out 2>err &
 pid=$!

@@ -66,6 +66,32 @@ is "$(jq -c '.[].numbers' steps.json | cksum)" "$(jq -c .numbers alone | cksum)"
 jq -es --slurpfile whole whole 'all(. as $m | $whole[$m.step - 1].loss / $m.loss - 1 | fabs < 1e-5)' lines >/dev/null
 ok $? 'with its losses'
 
+# ---- batches balanced by label -------------------------------------------------------------------
+# 30 images of 28 x 28: ten of label 0, fifteen of label 1, five of label 2, one label after the other.
+python3 -c '
+import struct
+kinds = [0] * 10 + [1] * 15 + [2] * 5
+open("images", "wb").write(struct.pack(">4sIII", b"\0\0\x08\x03", 30, 28, 28) + b"".join(bytes([8 * i]) * 784 for i in range(30)))
+open("labels", "wb").write(struct.pack(">4sI", b"\0\0\x08\x01", 30) + bytes(kinds))'
+echo '{"format": "weft-plan/1", "model": "mlp:mnist", "set": "hidden=16", "batch": 6, "stages": [{}]}' >mlp.json
+jq '.stages[0] = {"mesh": "dp:2", "layout": {"dp": "batch"}}' mlp.json >mlp-2.json
+balanced=("$bin/weft-run" -q --threads 1 --warmup 2 --decay-steps 20 --data 'images,labels' --validation 0 --balanced --ledger kinds)
+"${balanced[@]}" -n 4 --save bal mlp.json >first 2>err
+OMPI_MCA_rmaps_base_oversubscribe=1 mpirun -n 2 "${balanced[@]}" -n 10 --resume bal mlp-2.json >rest 2>err
+is "$? $(jq -cs 'map(.numbers) | [(.[:5] | add), (.[5:] | add)] | map(sort == [range(30)])' kinds)" '0 [true,true]' \
+    'balanced by label: each image once in an epoch, on one rank and on two'
+jq -es 'all(.numbers | map(if . < 10 then 0 elif . < 25 then 1 else 2 end) | [range(3) as $l | map(select(. == $l)) | length] |
+    [.[0] - 2, .[1] - 3, .[2] - 1] | all(fabs <= 1))' kinds >/dev/null
+ok $? "each batch of 6 has two, three and one of the labels, or one more or less"
+rm kinds
+"${balanced[@]}" -n 10 mlp.json >whole-bal 2>err
+jq -es --slurpfile whole whole-bal 'all(. as $m | $whole[$m.step - 1].loss / $m.loss - 1 | fabs < 1e-5)' first rest >/dev/null
+ok $? 'with the losses of one rank'
+"$bin/weft-run" -q -n 11 --data 'images,labels' --validation 0 --resume bal mlp.json >out 2>err
+is "$? $(grep -c -e '--data: .* hash' err)" '3 1' 'resuming in another order is refused'
+"$bin/weft-run" -q -n 1 --balanced one.json >out 2>err
+is "$? $(grep -c 'no images with labels' err)" '2 1' 'a model of tokens has no labels'
+
 # ---- samples that cannot be read -----------------------------------------------------------------
 # 44 windows of tokens below 256, and one id in window 7 that no vocabulary of 256 has.
 python3 -c '

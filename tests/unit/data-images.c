@@ -62,6 +62,65 @@ static void test_samples(const char *source) {
     data_close(d);
 }
 
+/* Where the training images begin, labels as they fall: image i is filled with i, and label 7 is on every fourth. */
+static int32_t uneven_label(int i) {
+    return i % 4 == 3 ? 7 : i % 3;
+}
+
+/* Any 12 samples in a row, wherever a batch begins, have each label as often as the data but for two. */
+static void test_balanced(void) {
+    unsigned char pixels[sizeof images], kinds[sizeof labels];
+    memcpy(pixels, images, sizeof pixels);
+    memcpy(kinds, labels, sizeof kinds);
+    for (int i = 0; i < N; i++) {
+        memset(pixels + 16 + (ptrdiff_t)i * PIXELS, i, PIXELS);
+        kinds[8 + i] = (unsigned char)uneven_label(i);
+    }
+    char list[300];
+    snprintf(list, sizeof list, "%s,%s", write_file("uneven", pixels, sizeof pixels),
+             write_file("kinds", kinds, sizeof kinds));
+    enum { TRAIN = 40, EPOCHS = 3, BATCH = 12 };
+    struct data_spec spec = base;
+    struct data *random = open_with(spec, list);
+    spec.balanced = true;
+    struct data *d = open_with(spec, list), *same = open_with(spec, list);
+    int32_t label[EPOCHS * TRAIN];
+    int total[CLASSES] = {0}, wrong = 0, apart = 0, moved = 0;
+    for (int i = 0; i < TRAIN; i++)
+        total[uneven_label(i)]++;
+    for (int64_t s = 0; s < EPOCHS * TRAIN; s++) {
+        float v[1];
+        data_image(d, DATA_TRAIN, s, 0, 1, v, &label[s], NULL);
+        const int64_t number = data_number(d, DATA_TRAIN, s);
+        wrong += lrintf(v[0] * 255) != number || label[s] != uneven_label((int)number);
+        apart += number != data_number(same, DATA_TRAIN, s);
+        moved += s >= TRAIN && number != data_number(d, DATA_TRAIN, s - TRAIN);
+    }
+    int often = 0, uneven = 0;
+    for (int e = 0; e < EPOCHS; e++) {
+        int seen[TRAIN] = {0};
+        for (int64_t s = 0; s < TRAIN; s++)
+            often += seen[data_number(d, DATA_TRAIN, e * TRAIN + s)]++;
+    }
+    for (int64_t s = 0; s + BATCH <= EPOCHS * TRAIN; s++) {
+        int count[CLASSES] = {0};
+        for (int i = 0; i < BATCH; i++)
+            count[label[s + i]]++;
+        for (int c = 0; c < CLASSES; c++)
+            uneven += fabs(count[c] - (double)BATCH * total[c] / TRAIN) >= 2;
+    }
+    ok(!wrong && !apart && moved > TRAIN,
+       "balanced: images with their labels, in an order of the seed");
+    ok(!often, "each once in an epoch");
+    ok(!uneven, "any %d samples in a row have the labels of the data", BATCH);
+    ok(data_info(d)->hash[DATA_TRAIN] != data_info(random)->hash[DATA_TRAIN] &&
+           data_info(d)->hash[DATA_VALID] == data_info(random)->hash[DATA_VALID],
+       "another order of training is another training");
+    data_close(d);
+    data_close(same);
+    data_close(random);
+}
+
 static void test_synthetic(void) {
     struct data *d = open_with(base, "synthetic");
     float mean[CLASSES][PIXELS] = {{0}}, v[PIXELS], part[2];
@@ -241,6 +300,7 @@ int main(void) {
     }
     write_file("train-labels-idx1-ubyte", labels, sizeof labels);
     test_names();
+    test_balanced();
     test_synthetic();
     test_refused();
     test_dims();

@@ -37,6 +37,7 @@ struct host {
     int64_t slots;
     int failures;
     bool out;
+    bool doubted;         /* its ranks' gradients are not what their replicas' are */
     double ask_s, wait_s; /* of one that is out: when it is asked again; how long between */
     struct agent *agent;  /* NULL where none is, or all ranks are on one machine */
     int first, count;     /* its ranks in this attempt */
@@ -64,6 +65,14 @@ struct plan_file {
     bool too_large;  /* for the memory */
 };
 
+/* Who looks for a plan while ranks run (keep_planner.c). */
+struct planner {
+    pid_t pid; /* 0 = nobody does */
+    int fd;    /* where the answer comes */
+    int64_t ranks;
+    uint64_t speeds; /* of the hosts, when it began */
+};
+
 struct keep {
     struct keep_options o;
     char **command; /* weft-run and its options, PLAN at the end */
@@ -84,11 +93,11 @@ struct keep {
     char token[36];    /* of agents for each other */
     double rank_bytes; /* that there are for one, where a plan was too large; 0 = unknown */
     uint64_t no_plan_for; /* speeds for which none was found */
-    pid_t asker;          /* asks a host that is out; 0 = none does */
-    int64_t asked;        /* which */
+    struct planner planner;
+    pid_t asker;   /* asks a host that is out; 0 = none does */
+    int64_t asked; /* which */
     struct journal *journal;
-    struct gpu_watch *gpus; /* of this host; NULL where none can be watched */
-    int lock;
+    struct gpu_watch *gpus;  /* of this host; NULL where none can be watched */
     int64_t attempt, wanted; /* ranks */
     int64_t size_row;        /* the last row that asked for a size */
     double died_s;           /* when the last attempt was found dead; 0 = none was */
@@ -126,7 +135,9 @@ void keep_assign(struct keep *k, int64_t ranks);
 /* Notes how fast a host is beside others; > 1 is slower. */
 void keep_note_speed(struct keep *k, struct host *h, double ratio);
 /* The host that has this one. */
-const char *keep_host_of(const struct keep *k, int64_t rank);
+const char *keep_host_of(struct keep *k, int64_t rank);
+/* The same; NULL where none has it. */
+struct host *keep_host_at(struct keep *k, int64_t rank);
 /* Are all of them this machine, so that its memory is that of all ranks? */
 bool keep_one_machine(const struct keep *k);
 
@@ -140,6 +151,23 @@ int keep_add_plan(struct keep *k, const struct plan_file *p, struct err *err);
 const struct plan_file *keep_choose_plan(struct keep *k, int64_t ranks, struct err *err);
 /* Runs a program and reads what it prints first; its exit status, or -1. */
 int keep_ask(const char *const *argv, double seconds, char *out, size_t n);
+/* fork(2); what it starts dies with this process, and so never holds the folder's lock longer. */
+pid_t keep_fork(void);
+
+/* ---- keep_planner.c ------------------------------------------------------------------------ */
+
+struct planned {
+    const struct plan_file *plan; /* NULL: there is none */
+    double
+        times; /* that a step takes with it, of what it takes with the plan of now; 0 = unknown */
+};
+/* What keep_choose_plan would take for this room, while ranks run: begins to look for it, behind the watch's back, or asks
+ * how that goes. To be called often; true once it is known. `now` is the plan that runs, if what a step takes with both is
+ * asked for, or NULL. */
+bool planner_poll(struct keep *k, int64_t room, const struct plan_file *now,
+                  struct planned *out);
+/* Lets it be: nobody waits for the answer any more. */
+void planner_stop(struct keep *k);
 
 /* ---- keep_search.c ------------------------------------------------------------------------- */
 
@@ -166,6 +194,19 @@ int keep_fit(struct keep *k, const struct plan_file *plan, const struct verdict 
 const char *keep_option(const struct keep *k, const char *option);
 /* One mpirun, as the leader of a group of processes; dies with the supervisor. */
 pid_t keep_start(struct keep *k, const struct plan_file *plan, int out[2], struct err *err);
+
+/* ---- keep_output.c ------------------------------------------------------------------------- */
+
+enum { OUTPUT_TAIL = 8192 };
+struct output {
+    int fd[2];              /* of mpirun's standard output and error */
+    char tail[OUTPUT_TAIL]; /* of its errors */
+    size_t n_tail;
+    bool in_block; /* of lines between dashes, mpirun's */
+};
+/* Passes on what can be read of one of them; false where that is nothing, or the end. */
+bool output_read(struct output *o, int which);
+void output_read_all(struct output *o);
 
 /* ---- keep_watch.c -------------------------------------------------------------------------- */
 
@@ -237,7 +278,7 @@ double keep_memory_limit(void);
 /* ---- keep_signals.c ------------------------------------------------------------------------ */
 
 void keep_catch_signals(void);
-/* How many of SIGINT, SIGTERM, SIGUSR1 and SIGHUP came. */
+/* How many of SIGINT, SIGTERM, SIGUSR1 and SIGHUP came; a SIGUSR1 behind another signal does not count. */
 int keep_signals(void);
 
 /* ---- keep_report.c ------------------------------------------------------------------------- */

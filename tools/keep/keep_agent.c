@@ -397,6 +397,8 @@ static void obey(struct agent *a, const char *order) {
         beats_kill(a->beats, a->first, a->count);
         tell_beats(a, true);
         say("ended");
+    } else if (!strcmp(verb, "stop")) {
+        beats_signal(a->beats, a->first, a->count, SIGUSR1);
     } else if (!strcmp(verb, "mirrored") && a->beats) {
         atomic_store(&beats_at(a->beats, 0)->mirrored, n[0]);
     } else if (!strcmp(verb, "remove")) {

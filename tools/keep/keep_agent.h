@@ -9,6 +9,7 @@
  *     begin RANKS FIRST COUNT         a new attempt: makes the file of beats; this host has COUNT ranks from FIRST on
  *     again FIRST COUNT               the same attempt, after the agent was lost
  *     end                             kills its ranks; their last beats, and "ended"
+ *     stop                            its ranks are to save and end: SIGUSR1
  *     mirrored STEP                   tells rank 0, here
  *     JOB send STEP PEER PORT own     the files of the ranks here, with the index that rank 0 made, to a peer
  *     JOB fetch STEP PEER PORT NAME   a file from a peer

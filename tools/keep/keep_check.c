@@ -217,7 +217,10 @@ void keep_check_hosts(struct keep *k) {
     measure_all(&r);
     for (int i = 0; i < r.check.n; i++) {
         const struct check_host *h = &r.check.hosts[i];
-        if (h->state == CHECK_BAD && r.host[i]->name)
+        if (r.host[i]->doubted && r.host[i]->name)
+            keep_leave_out(k, r.host[i],
+                           "gradients of its ranks were unlike those of their replicas");
+        else if (h->state == CHECK_BAD && r.host[i]->name)
             keep_leave_out(k, r.host[i], h->why);
         else if (h->state != CHECK_GOOD)
             note("weft-keep: host %s: %s", name_of(&r, i), h->why);

@@ -93,16 +93,23 @@ void keep_note_speed(struct keep *k, struct host *h, double ratio) {
                 NULL);
 }
 
-const char *keep_host_of(const struct keep *k, int64_t rank) {
+struct host *keep_host_at(struct keep *k, int64_t rank) {
     for (int64_t i = 0; i < k->hosts.n; i++) {
-        const struct host *h = &k->hosts.p[i];
+        struct host *h = &k->hosts.p[i];
         if (h->out)
             continue;
         if (rank < h->slots)
-            return h->name ? h->name : "this machine";
+            return h;
         rank -= h->slots;
     }
-    return "an unknown host";
+    return NULL;
+}
+
+const char *keep_host_of(struct keep *k, int64_t rank) {
+    const struct host *h = keep_host_at(k, rank);
+    if (!h)
+        return "an unknown host";
+    return h->name ? h->name : "this machine";
 }
 
 void keep_leave_out(struct keep *k, struct host *h, const char *why) {
@@ -185,7 +192,7 @@ int keep_probe_hosts(struct keep *k, bool must, struct err *err) {
 /* In a process of its own: an answer may take long. */
 static void start_asking(struct keep *k, int64_t i) {
     k->asked = i;
-    k->asker = fork();
+    k->asker = keep_fork();
     if (k->asker != 0)
         return;
     char own[128], there[128];

@@ -12,33 +12,47 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Reads until the end, or until the time is over. */
-static void read_some(int fd, double until, char *out, size_t n) {
+enum { SLICE_MS = 50 }; /* so soon a signal is heeded while an answer is waited for */
+
+pid_t keep_fork(void) {
+    const pid_t self = getpid(), pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != self)
+            _exit(127);
+    }
+    return pid;
+}
+
+/* Reads until the end, until the time is over, or until a person wants no more of it; is it the end? */
+static bool read_some(int fd, double until, char *out, size_t n) {
+    bool ended = false;
     size_t got = 0;
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    for (;;) {
-        double left = until - now_s();
+    for (const int came = keep_signals(); now_s() < until && keep_signals() == came;) {
         char rest[256];
-        if (left <= 0 || poll(&p, 1, (int)(1e3 * left) + 1) <= 0)
-            break;
+        if (poll(&p, 1, SLICE_MS) <= 0)
+            continue;
         const bool full = got + 1 >= n;
         ssize_t k = read(fd, full ? rest : out + got, full ? sizeof rest : n - 1 - got);
-        if (k <= 0)
+        if ((ended = k <= 0))
             break;
         got += full ? 0 : (size_t)k;
     }
     out[got] = '\0';
     out[strcspn(out, "\r\n")] = '\0';
+    return ended;
 }
 
 int keep_ask(const char *const *argv, double seconds, char *out, size_t n) {
     int fd[2], status = -1;
     if (pipe2(fd, O_CLOEXEC) < 0)
         return -1;
-    pid_t pid = fork();
+    const pid_t pid = keep_fork();
     if (pid == 0) {
         setpgid(0, 0);
         dup2(fd[1], STDOUT_FILENO);
@@ -47,13 +61,11 @@ int keep_ask(const char *const *argv, double seconds, char *out, size_t n) {
         _exit(127);
     }
     close(fd[1]);
-    const double until = now_s() + seconds;
-    if (pid > 0)
-        read_some(fd[0], until, out, n);
+    const bool ended = pid > 0 && read_some(fd[0], now_s() + seconds, out, n);
     close(fd[0]);
     if (pid < 0)
         return -1;
-    if (now_s() >= until)
+    if (!ended)
         kill(-pid, SIGKILL);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;

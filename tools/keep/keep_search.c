@@ -10,7 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ANSWER_S = 20, WORDS = 40, LEAST_SPEED = 18 }; /* twentieths: what is less is slow */
+/* Of the fastest, in twentieths: what is less is slow, as STRAGGLER_RATIO has it. Restarts wait for searches, so what chance
+ * does in a few steps is no reason for one. */
+enum { ANSWER_S = 20, WORDS = 40, LEAST_SPEED = 15 };
 #define BUDGET "1.5s"
 
 /* Where a plan has no cluster: ranks of one thread on a CPU, as share/clusters/cpu-2.json describes them, and

@@ -6,9 +6,10 @@
 
 static volatile sig_atomic_t came;
 
+/* SIGUSR1 is a request, which may come from several who do not know of each other: once more it says nothing new. */
 static void on_signal(int sig) {
-    (void)sig;
-    came = came + 1;
+    if (sig != SIGUSR1 || !came)
+        came = came + 1;
 }
 
 void keep_catch_signals(void) {

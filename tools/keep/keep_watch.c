@@ -19,14 +19,15 @@
 enum {
     TICK_MS = 20,
     RECENT = 64, /* steps, for their median */
-    TAIL = 8192, /* of what mpirun said */
     HANG_STEPS = 5,
     DESCRIPTORS = 256,
 };
 #define SIZE_S 0.2 /* how often the journal is asked for another size */
 #define WORTH                                                                              \
     0.95 /* of the time that a step takes now, what another plan is worth an interruption for */
-#define REAP_S 0.25 /* what mpirun gets to say how a rank died */
+#define AGAIN_S 1.0  /* until ranks that go on are told again to end */
+#define AWAY_S  0.5  /* between two looks, that is too long to judge by */
+#define REAP_S  0.25 /* what mpirun gets to say how a rank died */
 
 struct watch {
     struct keep *k;
@@ -35,10 +36,11 @@ struct watch {
     pid_t pid;
     int wait;
     bool over, hung, asked, resized, told_first;
-    int out[2];
-    char tail[TAIL];
-    size_t n_tail;
-    bool in_block; /* of lines between dashes, mpirun's */
+    bool resizes,
+        balances;    /* a plan is looked for: for other ranks, for hosts that differ */
+    double looked_s; /* when all this was last looked at */
+    double told_s;   /* when the ranks were last told to save and end */
+    struct output out;
     double recent[RECENT];
     int n_recent;
     int64_t last_step;
@@ -59,71 +61,8 @@ struct watch {
 
 /* ---- what it prints ------------------------------------------------------------------------ */
 
-static void pass_on(int fd, const char *p, size_t n) {
-    while (n) {
-        ssize_t k = write(fd, p, n);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0)
-            return; /* nobody reads any more; the training is worth more */
-        p += k;
-        n -= (size_t)k;
-    }
-}
-
-/* It says of each signal that it passes it on. */
-static bool is_chatter(const char *p, size_t n) {
-    static const char words[] = "mpirun: Forwarding signal";
-    return n > sizeof words && !strncmp(p, words, sizeof words - 1);
-}
-
-/* mpirun's essays stand between lines of dashes: they are kept for the verdict, and
- * not shown. */
-static void show_lines(struct watch *w, const char *p, size_t n) {
-    while (n) {
-        const char *end = memchr(p, '\n', n);
-        size_t line = end ? (size_t)(end - p) + 1 : n;
-        const bool dashes = line > 20 && !strncmp(p, "--------------------", 20);
-        if (dashes)
-            w->in_block = !w->in_block;
-        else if (!w->in_block && !is_chatter(p, line))
-            pass_on(STDERR_FILENO, p, line);
-        p += line;
-        n -= line;
-    }
-}
-
-static void remember(struct watch *w, const char *p, size_t n) {
-    if (n >= TAIL) {
-        p += n - (TAIL - 1);
-        n = TAIL - 1;
-    }
-    if (w->n_tail + n >= TAIL) {
-        size_t drop = w->n_tail + n - (TAIL - 1);
-        memmove(w->tail, w->tail + drop, w->n_tail - drop);
-        w->n_tail -= drop;
-    }
-    memcpy(w->tail + w->n_tail, p, n);
-    w->n_tail += n;
-    w->tail[w->n_tail] = '\0';
-}
-
-static bool read_output(struct watch *w, int which) {
-    char block[16384];
-    ssize_t n = read(w->out[which], block, sizeof block);
-    if (n <= 0)
-        return false;
-    if (which == 0)
-        pass_on(STDOUT_FILENO, block, (size_t)n);
-    else {
-        remember(w, block, (size_t)n);
-        show_lines(w, block, (size_t)n);
-    }
-    return true;
-}
-
 static void wait_for_output(struct watch *w) {
-    int fds[DESCRIPTORS] = {w->out[0], w->out[1]};
+    int fds[DESCRIPTORS] = {w->out.fd[0], w->out.fd[1]};
     struct pollfd p[DESCRIPTORS];
     const int n = 2 + agents_descriptors(w->k, fds + 2, DESCRIPTORS - 2);
     for (int i = 0; i < n; i++)
@@ -135,7 +74,7 @@ static void wait_for_output(struct watch *w) {
     bool closed = true;
     for (int i = 0; i < 2; i++)
         if (p[i].revents)
-            closed &= !read_output(w, i);
+            closed &= !output_read(&w->out, i);
     if (closed)
         poll(NULL, 0, TICK_MS);
 }
@@ -214,8 +153,9 @@ static void find_stuck(struct watch *w) {
     }
     int r = stopped >= 0 ? stopped : behind;
     const struct beat *b = beats_at(w->beats, r);
-    snprintf(w->stuck, sizeof w->stuck, "rank %d (process %lld) %s in step %lld (%s)", r,
-             (long long)atomic_load(&b->pid),
+    snprintf(w->stuck, sizeof w->stuck,
+             "rank %d (process %lld on %.100s) %s in step %lld (%s)", r,
+             (long long)atomic_load(&b->pid), keep_host_of(w->k, r),
              stopped >= 0 ? "is stopped" : "came least far",
              1 + (long long)atomic_load(&b->step),
              beat_phase_name((enum beat_phase)atomic_load(&b->phase)));
@@ -284,6 +224,9 @@ static void note_doubted(struct watch *w) {
     if (rank < 0 || rank == w->doubted)
         return;
     w->doubted = rank;
+    struct host *h = keep_host_at(w->k, rank);
+    if (h)
+        h->doubted = true;
     char text[256];
     const double share = 1e-3 * (double)atomic_load(&beats_at(w->beats, rank)->doubted);
     snprintf(text, sizeof text,
@@ -292,11 +235,16 @@ static void note_doubted(struct watch *w) {
     tell(w, share, text);
 }
 
+/* Have they begun? One without a beat is on a host that nobody watches (--disk-only); it has when others have. */
 static bool can_stop(const struct watch *w) {
-    for (int r = 0; r < beats_ranks(w->beats); r++)
-        if (atomic_load(&beats_at(w->beats, r)->phase) < BEAT_FIRST)
+    bool begun = false;
+    for (int r = 0; r < beats_ranks(w->beats); r++) {
+        const int64_t phase = atomic_load(&beats_at(w->beats, r)->phase);
+        begun |= phase >= BEAT_FIRST;
+        if (phase != BEAT_NONE && phase < BEAT_FIRST)
             return false;
-    return true;
+    }
+    return begun;
 }
 
 /* ---- hosts that are slower than others ----------------------------------------------------- */
@@ -316,35 +264,50 @@ static void measure_hosts(struct watch *w) {
     free(ratio);
 }
 
-/* A plan whose stages are as unequal as the hosts, if that is worth the interruption. */
+/* A plan whose stages are as unequal as the hosts is looked for. */
 static void balance(struct watch *w) {
-    struct keep *k = w->k;
-    if (k->o.no_search || w->resized || w->asked || !can_stop(w))
+    if (w->k->o.no_search || !can_stop(w))
         return;
     measure_hosts(w);
-    const struct plan_file *p = keep_choose_plan(k, keep_slots(k), NULL);
-    if (!p || p->path == w->plan.path)
-        return;
-    const double is = keep_predict(k, &w->plan), would = keep_predict(k, p);
-    if (!(would > 0) || would > WORTH * is)
-        return;
-    note("weft-keep: hosts differ: going on with %s, whose steps are predicted to take "
-         "%.2f times as long",
-         p->path, would / is);
-    w->resized = true;
-    kill(w->pid, SIGUSR1);
+    w->balances = true;
 }
 
-/* ---- once in a tick ------------------------------------------------------------------------ */
+/* ---- the ranks are to save and end --------------------------------------------------------- */
 
-/* mpirun passes SIGUSR1 on to its ranks, which save and end. Before they have begun
- * there is nothing to save. */
+/* mpirun would pass SIGUSR1 on, but what stands in its place may not: ranks that can be reached get it themselves. To them
+ * several are as one. */
+static void tell_ranks(struct watch *w) {
+    struct keep *k = w->k;
+    w->told_s = now_s();
+    for (int64_t i = 0; k->apart && i < k->hosts.n; i++)
+        if (k->hosts.p[i].count)
+            agent_tell(&k->hosts.p[i], "stop");
+    const bool reached =
+        k->apart || beats_signal(w->beats, 0, beats_ranks(w->beats), SIGUSR1);
+    if (!reached)
+        kill(w->pid, SIGUSR1);
+}
+
+/* Whatever was lost on the way is said again: a launcher, an agent or a host may just have had something else to do. */
+static void tell_again(struct watch *w) {
+    if ((w->asked || w->resized) && now_s() - w->told_s > AGAIN_S && can_stop(w))
+        tell_ranks(w);
+}
+
+/* Before they have begun there is nothing to save. */
 static void ask_to_stop(struct watch *w) {
     if (can_stop(w))
-        kill(w->pid, SIGUSR1);
+        tell_ranks(w);
     else
         kill_attempt(w);
 }
+
+static void stop_for(struct watch *w) {
+    w->resized = true;
+    tell_ranks(w);
+}
+
+/* ---- once in a tick ------------------------------------------------------------------------ */
 
 static void heed_signals(struct watch *w) {
     int came = keep_signals();
@@ -356,15 +319,29 @@ static void heed_signals(struct watch *w) {
     }
 }
 
-/* With what there is room for, and a plan. */
-static void go_on_with(struct watch *w) {
-    const struct plan_file *p = keep_choose_plan(w->k, keep_slots(w->k), NULL);
-    if (!p || p->ranks == beats_ranks(w->beats))
-        return;
-    note("weft-keep: going on with %lld ranks in place of %d", (long long)p->ranks,
-         beats_ranks(w->beats));
-    w->resized = true;
-    kill(w->pid, SIGUSR1);
+/* With another number of ranks, or with stages as unequal as the hosts if that is worth the interruption. */
+static void go_on_with(struct watch *w, const struct planned *found) {
+    const struct plan_file *p = found->plan;
+    if (w->resizes && p && p->ranks != beats_ranks(w->beats)) {
+        note("weft-keep: going on with %lld ranks in place of %d", (long long)p->ranks,
+             beats_ranks(w->beats));
+        stop_for(w);
+    } else if (w->balances && p && found->times > 0 && found->times <= WORTH) {
+        note("weft-keep: hosts differ: going on with %s, whose steps are predicted to take "
+             "%.2f times as long",
+             p->path, found->times);
+        stop_for(w);
+    }
+    w->resizes = w->balances = false;
+}
+
+/* The ranks go on while one is looked for. */
+static void heed_plan(struct watch *w) {
+    struct planned found;
+    if ((w->resizes || w->balances) && !w->resized && !w->asked &&
+        planner_poll(w->k, keep_slots(w->k), w->balances ? &w->plan : NULL, &found) &&
+        can_stop(w))
+        go_on_with(w, &found);
 }
 
 static void heed_size(struct watch *w) {
@@ -378,13 +355,13 @@ static void heed_size(struct watch *w) {
     for (int64_t i = 0; i < k->hosts.n; i++)
         k->hosts.p[i].out = false, k->hosts.p[i].failures = 0;
     k->wanted = ranks;
-    go_on_with(w);
+    w->resizes = true;
 }
 
 /* The next attempt takes a host in that answers again; where it brings no more ranks nothing is interrupted. */
 static void heed_hosts(struct watch *w) {
     if (!w->resized && !w->asked && can_stop(w) && keep_hosts_back(w->k))
-        go_on_with(w);
+        w->resizes = true;
 }
 
 static void note_not_copied(const struct watch *w) {
@@ -436,17 +413,26 @@ static void copy_if_due(struct watch *w) {
     }
     if (!k->memory || now_s() - w->copied_s < k->o.copy_every_s)
         return;
-    w->copier = fork();
+    w->copier = keep_fork();
     if (w->copier == 0) {
         nice(10);
         copy(k);
     }
 }
 
+/* Who did not look, as on a machine that stood still or was too busy, cannot know who was silent: all begin anew. */
+static void note_absence(struct watch *w) {
+    const double now = now_s();
+    if (w->looked_s > 0 && now - w->looked_s > AWAY_S)
+        w->stepped_s = now;
+    w->looked_s = now;
+}
+
 /* A host whose agent is lost takes its ranks with it. */
 static void heed_agents(struct watch *w) {
     if (!w->k->apart)
         return;
+    note_absence(w);
     agents_hear(w->k, 0);
     mirror_step(w->k);
     if (!w->lost && (w->lost = agents_lost(w->k, w->stepped_s)))
@@ -463,6 +449,8 @@ static void look(struct watch *w) {
     heed_signals(w);
     heed_size(w);
     heed_hosts(w);
+    heed_plan(w);
+    tell_again(w);
     if (w->k->apart)
         copy_by_all(w);
     else
@@ -518,22 +506,20 @@ static void measure(const struct watch *w, struct outcome *o) {
 }
 
 static void finish(struct watch *w, struct outcome *o) {
-    while (read_output(w, 0))
-        ;
-    while (read_output(w, 1))
-        ;
+    output_read_all(&w->out);
     if (w->k->apart)
         agents_end(w->k);
     else
         beats_kill(w->beats, 0, beats_ranks(w->beats));
     if (w->copier > 0)
         waitpid(w->copier, NULL, 0);
+    planner_stop(w->k);
     char gpu[256];
     struct ending e = {.wait = w->wait,
                        .gpu = gpu,
                        .hung = w->hung,
                        .asked = w->asked,
-                       .said = w->tail,
+                       .said = w->out.tail,
                        .message = "",
                        .stuck = w->stuck,
                        .lost = w->lost,
@@ -563,7 +549,7 @@ int keep_watch(struct keep *k, const struct plan_file *plan, struct outcome *out
     if (!(w.beats = beats_create(k->beats, (int)plan->ranks, err)))
         return -1;
     if ((k->apart && agents_begin(k, plan->ranks, w.beats, err) < 0) ||
-        (w.pid = keep_start(k, plan, w.out, err)) < 0) {
+        (w.pid = keep_start(k, plan, w.out.fd, err)) < 0) {
         beats_close(w.beats);
         return -1;
     }
@@ -575,8 +561,8 @@ int keep_watch(struct keep *k, const struct plan_file *plan, struct outcome *out
     finish(&w, out);
     measure_hosts(&w);
     straggler_destroy(w.peers);
-    close(w.out[0]);
-    close(w.out[1]);
+    close(w.out.fd[0]);
+    close(w.out.fd[1]);
     beats_close(w.beats);
     return 0;
 }

@@ -27,7 +27,6 @@
 enum { EXIT_STOPPED = 5, CRASHES = 2 };
 
 static struct keep k = {
-    .lock = -1,
     .o = {.hang_s = 10, .retry_s = 10, .copy_every_s = 60, .attempts = 5, .peers = -1},
     .suspect = true};
 
@@ -81,17 +80,29 @@ static int check_command(struct err *err) {
     return 0;
 }
 
-/* Two supervisors on one folder would start everything twice. */
-static int lock_folder(struct err *err) {
-    char *path = ckpt_join(k.o.folder, ".keep.lock");
+/* Until this process ends: nothing closes it. */
+static int lock_folder(const char *folder, struct err *err) {
+    char *path = ckpt_join(folder, ".keep.lock");
+    const int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     int rc = 0;
-    k.lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (k.lock < 0)
+    if (lock < 0)
         rc = err_system(err, "%s: %s", path, strerror(errno));
-    else if (flock(k.lock, LOCK_EX | LOCK_NB) < 0)
-        rc = err_system(err, "%s: another weft-keep is at work here", k.o.folder);
+    else if (flock(lock, LOCK_EX | LOCK_NB) < 0)
+        rc = err_system(err, "%s: another weft-keep is at work here", folder);
     free(path);
     return rc;
+}
+
+/* Two supervisors on one folder would start everything twice: on that of the journal, or on that of the checkpoints. */
+static int lock_folders(struct err *err) {
+    struct stat journal, save;
+    if (ckpt_make_dirs(k.o.folder, err) < 0 || ckpt_make_dirs(k.save, err) < 0 ||
+        lock_folder(k.o.folder, err) < 0)
+        return -1;
+    if (stat(k.o.folder, &journal) == 0 && stat(k.save, &save) == 0 &&
+        journal.st_dev == save.st_dev && journal.st_ino == save.st_ino)
+        return 0;
+    return lock_folder(k.save, err);
 }
 
 static int open_journal(struct err *err) {
@@ -193,9 +204,8 @@ static int prepare(struct err *err) {
         k.o.peers = 1;
     k.gpus = gpu_watch_create(NULL);
     k.wanted = k.o.ranks ? k.o.ranks : k.plans.p[0].ranks;
-    if (ckpt_make_dirs(k.o.folder, err) < 0 || lock_folder(err) < 0 ||
-        make_memory(err) < 0 || open_journal(err) < 0 || check_run(err) < 0 ||
-        (k.apart && agents_start(&k, true, err) < 0))
+    if (lock_folders(err) < 0 || make_memory(err) < 0 || open_journal(err) < 0 ||
+        check_run(err) < 0 || (k.apart && agents_start(&k, true, err) < 0))
         return -1;
     return keep_choose_plan(&k, keep_slots(&k), err) ? take_up(err) : -1;
 }
@@ -289,6 +299,14 @@ static int judge(const struct outcome *o, int64_t *idle, struct err *err) {
     return err ? err->status : EXIT_SYSTEM;
 }
 
+/* What fails since a person has stopped it is no failure. */
+static int failed_or_stopped(struct err *err) {
+    if (!keep_signals())
+        return -1;
+    *err = (struct err){0};
+    return EXIT_STOPPED;
+}
+
 static int keep_going(struct err *err) {
     int64_t idle = 0, crash_step = -1;
     int crashes = 0;
@@ -296,8 +314,9 @@ static int keep_going(struct err *err) {
         const struct plan_file *plan;
         struct outcome o;
         char was[20];
-        if (start_attempt(&plan, err) < 0 || keep_watch(&k, plan, &o, err) < 0 ||
-            record_end(&o, err) < 0)
+        if (start_attempt(&plan, err) < 0)
+            return failed_or_stopped(err);
+        if (keep_watch(&k, plan, &o, err) < 0 || record_end(&o, err) < 0)
             return -1;
         k.died_s = now_s();
         k.died_step = o.step;
@@ -418,7 +437,7 @@ static int run(const char *self, struct err *err) {
         if (k.shm)
             rmdir(
                 k.shm); /* if it is empty: what another run has left there is worth something */
-        return -1;
+        return failed_or_stopped(err);
     }
     int status = keep_going(err);
     struct err late = {0};

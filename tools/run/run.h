@@ -31,6 +31,7 @@ struct run_options {
     bool each; /* and of each batch of it */
     int64_t save_every, keep;
     const char *non_finite; /* "skip" or "stop" */
+    bool balanced;          /* batches, by label */
     int64_t bad_samples;    /* that may be missing in the whole run */
     const char *ledger; /* NULL, or a file for the numbers of the samples of each step */
     int64_t max_skips;  /* steps in a row; 0 = no limit */

@@ -21,6 +21,7 @@ static int open_data(struct data **data, const struct model *m, const struct run
                              .valid_source = o->valid_data,
                              .seed = o->seed.value,
                              .gaps = o->bad_samples > 0,
+                             .balanced = o->balanced,
                              .validation = o->valid_data ? 0 : o->set.validation};
     return exec_data_spec(m, &spec, err) < 0 ? -1 : data_open(data, &spec, err);
 }

@@ -6,6 +6,7 @@
 
 #include "common/file.h"
 #include "common/json.h"
+#include "common/progress.h"
 #include "program/passes.h"
 #include "program/text.h"
 
@@ -94,6 +95,8 @@ static const struct opt options[] = {
      &o.other_data},
     {0, "non-finite", OPT_STR, "WHAT",
      "on a loss or norm that is not finite: skip or stop (skip)", &o.non_finite},
+    {0, "balanced", OPT_FLAG, NULL,
+     "images: batches in which labels are as frequent as in the data", &o.balanced},
     {0, "bad-samples", OPT_INT, "N",
      "samples that may be left out, for they cannot be read (0)", &o.bad_samples},
     {0, "ledger", OPT_STR, "FILE", "append the numbers of each step's samples here",
@@ -346,6 +349,7 @@ static int fail(struct comm *comm, const struct err *err) {
 int main(int argc, char **argv) {
     struct err err = {0};
     struct comm *comm = NULL;
+    interrupt_catch_requests();
     o.beat = beat_join();
     int n = opt_parse(&tool, argc, argv, &err);
     if (n > 1)
