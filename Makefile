@@ -458,6 +458,8 @@ repro-faults: all
 	@scripts/repro-faults.py $(O)/bin $(or $(N),20) $(or $(SEED),1)
 goodput: all
 	@scripts/goodput.py $(O)/bin $(or $(MINUTES),3) $(or $(SEED),1) $(or $(HOSTS),0)
+keep-cost: all
+	@scripts/keep-cost.py $(O)/bin $(or $(ROUNDS),15)
 repro-throughput: all
 	@DEPS=no sh scripts/deps.sh demo
 	@scripts/repro-throughput.sh $(O)/bin
@@ -552,6 +554,7 @@ help:
 	@echo "  make repro-truth        predictions without hardware beside published steps (WEFT_DATA), and pictures"
 	@echo "  make repro-faults       kills at random instants under weft-keep (N=20 of them, SEED=1)"
 	@echo "  make goodput            goodput while ranks die, beside its prediction (MINUTES=3, SEED=1, HOSTS=0)"
+	@echo "  make keep-cost          what the supervisor and checkpoints in memory cost a step (ROUNDS=15)"
 	@echo "  make repro-throughput   real runs of found plans beside grid and dp-only (RANKS, ROWS)"
 	@echo "  make plots           draw predictions and measurements into build/plots (installs gnuplot)"
 	@echo "  make plots-doc       the pictures of the documentation anew; they are not measured"
@@ -567,5 +570,5 @@ clean:
 	rm -rf build bin
 
 .PHONY: all unit tests deps check check-build check-asan check-asan-build check-gpu check-long demo bench bench-build \
-        repro-search repro-solvers repro-throughput repro-truth repro-faults goodput figures bench-gpu measure-gpu pack-gpu pack-gpu-build plots plots-doc update-golden update-manual lint \
+        repro-search repro-solvers repro-throughput repro-truth repro-faults goodput keep-cost figures bench-gpu measure-gpu pack-gpu pack-gpu-build plots plots-doc update-golden update-manual lint \
         install uninstall config help fuzz fuzz-run clean FORCE

@@ -115,15 +115,21 @@ same_losses() {
     ok $? "with the losses of one rank in $(jq -s 'map(.step) | max' lines) steps"
 }
 : >lines
-"$bin/weft-keep" -- "${forever[@]}" --save three two.json >>lines 2>there </dev/null &
+jq '.stages[0].mesh = "dp:4"' two.json >four.json
+"$bin/weft-keep" -- "${forever[@]}" --ledger ledger --save three four.json >>lines 2>there </dev/null &
 pid=$!
 further 5 && "$bin/weft-keep" --size 3 -C three
-says 'going on with 3 ranks in place of 2'
-further 5 && "$bin/weft-keep" --size 1 -C three
-says 'going on with 1 ranks in place of 3'
+says 'going on with 3 ranks in place of 4'
+further 5 && "$bin/weft-keep" --size 2 -C three
+says 'going on with 2 ranks in place of 3'
+further 5 && "$bin/weft-keep" --size 4 -C three
+says 'going on with 4 ranks in place of 2'
 further 5 && kill -TERM $pid
 wait $pid
-is "$?" 5 'asked for three ranks and for one, without plans for so many'
+is "$?" 5 'four ranks, three, two and four again, without plans for three and two'
+is "$(jq -cs 'reduce (.[].ranks) as $r ([]; if .[-1] == $r then . else . + [$r] end)' ledger)" \
+    '[4,3,2,4]' 'the ledger says so'
+is "$(jq -cs 'map(.sample) == [range(0; 8 * length; 8)]' ledger)" true 'and has each sample once'
 is "$(jq -c '[.provenance.tool[:11], .batch, .set]' three/plan-3.json)" \
     "$(jq -c '["weft-search", .batch, (.set | split(",") | sort | join(","))]' two.json)" \
     'weft-search has made one of the same model and batch'
