@@ -57,7 +57,9 @@ def start(folder):
         with open(folder + "/rsh", "w", encoding="ascii") as f:
             f.write(RSH)
         os.chmod(folder + "/rsh", 0o755)
-        env.update(OMPI_MCA_plm_rsh_agent=folder + "/rsh", OMPI_MCA_oob_tcp_if_include="lo",
+        # The daemons of one machine would write what they know of it to one place of its memory.
+        env.update(OMPI_MCA_rtc_hwloc_vmhole="none", OMPI_MCA_plm_rsh_agent=folder + "/rsh",
+                   OMPI_MCA_oob_tcp_if_include="lo",
                    OMPI_MCA_btl_tcp_if_include="lo")
         words += ["--peers", "1", "-H", ",".join(f"127.0.0.{2 + i}:1" for i in range(HOSTS))]
     words += ["--", BIN + "/weft-run", "-q", "--threads", "1", "-n", "1000000", "--save", "ck", "plan.json"]

@@ -32,7 +32,7 @@ SEED = int(sys.argv[3]) if len(sys.argv) > 3 else 1
 HOSTS = int(os.environ.get("HOSTS", "0"))
 KINDS = os.environ.get("FAULTS_KINDS", "rank,mpirun,supervisor,saving,resuming" +
                        (",agent,host" if HOSTS else "")).split(",")
-PHASES = {"saving": [5], "resuming": [1, 2]}  # enum beat_phase
+PHASES = {"saving": [5, 7], "resuming": [1, 2]}  # enum beat_phase
 HEADER = 32  # bytes, lib/keep/beat.c
 HANG = os.environ.get("FAULTS_HANG", "2s")
 PLAN = {
@@ -202,7 +202,9 @@ def main():
             with open(folder + "/rsh", "w", encoding="ascii") as f:
                 f.write(RSH)
             os.chmod(folder + "/rsh", 0o755)
-            os.environ.update(OMPI_MCA_plm_rsh_agent=folder + "/rsh", OMPI_MCA_oob_tcp_if_include="lo",
+            # The daemons of one machine would write what they know of it to one place of its memory.
+            os.environ.update(OMPI_MCA_rtc_hwloc_vmhole="none", OMPI_MCA_plm_rsh_agent=folder + "/rsh",
+                              OMPI_MCA_oob_tcp_if_include="lo",
                               OMPI_MCA_btl_tcp_if_include="lo")
         with open(os.path.join(folder, "plan.json"), "w", encoding="utf-8") as f:
             json.dump(PLAN, f)

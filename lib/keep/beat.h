@@ -24,7 +24,8 @@
 #define BEAT_VARIABLE       "WEFT_BEATS"
 #define BEAT_HOSTS_VARIABLE "WEFT_HOSTS"
 
-/* Where a rank is. Only in BEAT_STEP is a long silence a hang. */
+/* Where a rank is. Only in BEAT_STEP and BEAT_MEMORY is a long silence a hang: a checkpoint in memory takes
+ * as long as the one before. The first, which touches the memory, is a BEAT_SAVE. */
 #define BEAT_PHASES(X)                                                                     \
     X(NONE, "not started")                                                                 \
     X(START, "start")                                                                      \
@@ -33,6 +34,7 @@
     X(STEP, "step")                                                                        \
     X(SAVE, "save")                                                                        \
     X(VALIDATE, "validation")                                                              \
+    X(MEMORY, "save in memory")                                                            \
     X(END, "end")
 
 enum beat_phase {

@@ -22,6 +22,8 @@ exec setsid sh -c "echo \$\$ >>sessions.$host; $*"
 END
 chmod +x agent
 export OMPI_MCA_plm_rsh_agent=$PWD/agent
+# Daemons of one machine would put what they know of it to one place of its memory, both at once.
+export OMPI_MCA_rtc_hwloc_vmhole=none
 run=("$bin/weft-run" -q --threads 1 --warmup 15 --decay-steps 900)
 
 # The plans are given, and no other is looked for: on a busy machine one of these hosts is often slower than the others,

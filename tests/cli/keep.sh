@@ -150,6 +150,8 @@ exec setsid sh -c "echo \$\$ >session.$host; $*"
 END
 chmod +x agent
 export OMPI_MCA_plm_rsh_agent=$PWD/agent
+# Daemons of one machine would put what they know of it to one place of its memory, both at once.
+export OMPI_MCA_rtc_hwloc_vmhole=none
 
 # ---- a host that is lost, and comes back -------------------------------------------------------------
 : >lines

@@ -168,12 +168,13 @@ static bool some_rank_is_stopped(const struct watch *w) {
     return false;
 }
 
-/* Are all ranks in ordinary steps? */
+/* Are all ranks in ordinary steps, or saving in memory between them? */
 static bool all_step(const struct watch *w) {
     for (int r = 0; r < beats_ranks(w->beats); r++) {
         const struct beat *b = beats_at(w->beats, r);
         int64_t phase = atomic_load(&b->phase);
-        if (atomic_load(&b->pid) && phase != BEAT_STEP && phase != BEAT_END)
+        if (atomic_load(&b->pid) && phase != BEAT_STEP && phase != BEAT_MEMORY &&
+            phase != BEAT_END)
             return false;
     }
     return true;

@@ -336,7 +336,7 @@ static int save(struct loop *l, const char *dir, struct err *err) {
                                    .apart = memory && l->o->apart,
                                    .first = l->o->first_here};
     double start = now_s();
-    beat_enter(l->o->beat, BEAT_SAVE);
+    beat_enter(l->o->beat, memory && pace_of(l, dir)->cost_s > 0 ? BEAT_MEMORY : BEAT_SAVE);
     int rc = exec_save(l->x, &to, &about, err);
     if (rc == 0)
         note_cost(l, dir, now_s() - start);
