@@ -221,9 +221,12 @@ def main():
             run.p.terminate()
         status = run.p.wait()
         run.reader.join()
+        with open(folder + "/said", encoding="utf-8") as f:
+            said = f.read()
         if not run.seen:
-            with open(folder + "/said", encoding="utf-8") as f:
-                sys.exit(f.read())
+            sys.exit(said)
+        if status != 5:
+            print(*said.splitlines()[-8:], sep="\n")
         want = reference(folder, max(m["step"] for _, m in run.seen))
         got = [m for _, m in run.seen]
         report = subprocess.run([BIN + "/weft-keep", "--report", "-C", "ck"], cwd=folder,
