@@ -142,8 +142,9 @@ static void watch_ranks(struct agent *a, int ranks, int first, int count) {
     a->whole = 0;
     if (a->beats)
         say("ready");
-    else
-        say("broken %.300s", ranks ? err.msg : "its beats are gone");
+    else if (ranks)
+        say("broken %.300s", err.msg);
+    /* Else the host's memory is gone, and its ranks with it: their attempt ends by that. */
 }
 
 /* ---- jobs ---------------------------------------------------------------------------------- */

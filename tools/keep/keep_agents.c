@@ -400,10 +400,11 @@ int agents_begin(struct keep *k, int64_t ranks, struct beats *now, struct err *e
     }
     if (!all_said(k, is_ready))
         return err_system(err, "the agent of a host does not answer");
-    for (int64_t i = 0; i < k->hosts.n; i++)
-        if (k->hosts.p[i].agent && *k->hosts.p[i].agent->broken)
-            return err_system(err, "host %s: %s", k->hosts.p[i].name,
-                              k->hosts.p[i].agent->broken);
+    for (int64_t i = 0; i < k->hosts.n; i++) {
+        const struct host *h = &k->hosts.p[i]; /* not one that is left out, and was broken before */
+        if (host_works(h) && *h->agent->broken)
+            return err_system(err, "host %s: %s", h->name, h->agent->broken);
+    }
     k->now = now;
     return 0;
 }
