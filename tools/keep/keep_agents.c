@@ -401,7 +401,8 @@ int agents_begin(struct keep *k, int64_t ranks, struct beats *now, struct err *e
     if (!all_said(k, is_ready))
         return err_system(err, "the agent of a host does not answer");
     for (int64_t i = 0; i < k->hosts.n; i++) {
-        const struct host *h = &k->hosts.p[i]; /* not one that is left out, and was broken before */
+        const struct host *h =
+            &k->hosts.p[i]; /* not one that is left out, and was broken before */
         if (host_works(h) && *h->agent->broken)
             return err_system(err, "host %s: %s", h->name, h->agent->broken);
     }
