@@ -85,13 +85,10 @@ static void common(void) {
  * the loss that keeps experts busy, which no program gives. */
 static void experts(void) {
     struct err err = {0};
-    struct model *m = import_model("tests/import/mixtral.pt2", &err),
-                 *want = m ? model_load("mixtral",
-                                        "layers=2,hidden=48,heads=4,kv_heads=2,ffn=80,seq="
-                                        "24,vocab=120,experts=4",
-                                        &err)
-                           : NULL;
-    if (!ok(m && want, "a mixture of experts is a model: %s", err.msg))
+    struct model *m, *want;
+    if (!both("tests/import/mixtral.pt2", "mixtral",
+              "layers=2,hidden=48,heads=4,kv_heads=2,ffn=80,seq=24,vocab=120,experts=4", &m,
+              &want))
         return;
     int got[KIND_COUNT], kinds[KIND_COUNT];
     count_kinds(m, got);

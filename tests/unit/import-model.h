@@ -33,11 +33,19 @@ static void count_kinds(const struct model *m, int n[KIND_COUNT]) {
         n[m->ops[i].kind]++;
 }
 
+/* Reads the file and the model that it was made of; false where one of them is none. The caller's, if true. */
+static bool both(const char *path, const char *family, const char *set, struct model **m,
+                 struct model **want) {
+    struct err err = {0};
+    *m = import_model(path, &err);
+    *want = *m ? model_load(family, set, &err) : NULL;
+    return ok(*m && *want, "%s is a model: %s", path, err.msg);
+}
+
 static void same_as(const char *path, const char *family, const char *set) {
     struct err err = {0};
-    struct model *m = import_model(path, &err),
-                 *want = m ? model_load(family, set, &err) : NULL;
-    if (!ok(m && want, "%s is a model: %s", path, err.msg))
+    struct model *m, *want;
+    if (!both(path, family, set, &m, &want))
         return;
     int got[KIND_COUNT], kinds[KIND_COUNT];
     count_kinds(m, got);

@@ -1,6 +1,7 @@
 /* Models of ONNX: what PyTorch exported of a GPT-2 as its nodes are, and of a Llama with constants folded, are the
  * shipped families; what is damaged, dynamic, circular or absurd is refused where it is so. tests/import holds what
  * PyTorch wrote (scripts/compare-onnx.py). */
+#include "import-damaged.h"
 #include "import-model.h"
 
 #include "common/file.h"
@@ -141,42 +142,12 @@ static void bad_input(void) {
 
 /* ---- files ------------------------------------------------------------------------------------------ */
 
-/* Whatever a file lacks at its end, or has otherwise, is refused or read; nothing else happens. */
-static void damaged(const char *path) {
-    struct err err = {0};
-    size_t size;
-    int bad = 0, tried = 0;
-    char *bytes = file_read(path, 0, &size, &err), *copy = malloc(size + 1);
-    for (size_t i = 1; bytes && i < size; i += 1 + size / 150, tried++) {
-        struct err first = {0}, second = {0};
-        json_t *notes = NULL,
-               *doc = import_exported_bytes(bytes, (int64_t)i, "cut", &notes, &first);
-        bad += doc || first.status != EXIT_INPUT || !first.msg[0];
-        json_decref(doc);
-        json_decref(notes);
-        memcpy(copy, bytes, size);
-        copy[i] = (char)(copy[i] ^ (1 << i % 8));
-        notes = NULL;
-        doc = import_exported_bytes(copy, (int64_t)size, "changed", &notes, &second);
-        bad += !doc && (second.status != EXIT_INPUT || !second.msg[0]);
-        json_decref(doc);
-        json_decref(notes);
-    }
-    ok(!bad && tried > 100, "%d damaged forms of %s", tried, path);
-    free(bytes);
-    free(copy);
-}
-
 /* Names of weights are lost where an exporter folds, and so blocks are not seen to repeat: the ops are the same. */
 static void folded(void) {
-    struct err err = {0};
-    struct model *m = import_model("tests/import/llama.onnx", &err),
-                 *want = m ? model_load("llama",
-                                        "layers=2,hidden=48,heads=4,kv_heads=2,ffn=80,seq="
-                                        "24,vocab=120,tied=0",
-                                        &err)
-                           : NULL;
-    if (!ok(m && want, "a folded Llama is a model: %s", err.msg))
+    struct model *m, *want;
+    if (!both("tests/import/llama.onnx", "llama",
+              "layers=2,hidden=48,heads=4,kv_heads=2,ffn=80,seq=24,vocab=120,tied=0", &m,
+              &want))
         return;
     int got[KIND_COUNT], kinds[KIND_COUNT];
     count_kinds(m, got);
