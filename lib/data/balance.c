@@ -54,19 +54,29 @@ static int count_labels(const struct data *d, int32_t *label, int64_t *begin,
     return 0;
 }
 
-static void fill(const struct data *d, struct balance *b, const int32_t *label) {
-    const int64_t n = d->part[DATA_TRAIN].size, classes = d->spec.classes;
-    int64_t *had = mem_array((size_t)classes, sizeof *had);
-    for (int64_t i = 0; i < n; i++) {
-        const int32_t c = label[i];
-        const int64_t rank = had[c]++, many = b->begin[c + 1] - b->begin[c];
-        const double offset =
+/* Where the first image of each label stands in the share of the epoch that it has: [labels], the caller's to free. */
+static double *offsets_of(const struct data *d) {
+    const int64_t classes = d->spec.classes;
+    double *offset = mem_array((size_t)classes, sizeof *offset);
+    for (int64_t c = 0; c < classes; c++)
+        offset[c] =
             ((double)shuffle_at(d->spec.seed, 0x6c6162656cu /* "label" */, classes, c) +
              0.5) /
             (double)classes;
+    return offset;
+}
+
+static void fill(const struct data *d, struct balance *b, const int32_t *label) {
+    const int64_t n = d->part[DATA_TRAIN].size;
+    int64_t *had = mem_array((size_t)d->spec.classes, sizeof *had);
+    double *offset = offsets_of(d);
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t c = label[i];
+        const int64_t rank = had[c]++, many = b->begin[c + 1] - b->begin[c];
         b->number[b->begin[c] + rank] = i;
-        b->slot[i] = (struct slot){((double)rank + offset) / (double)many, rank, c};
+        b->slot[i] = (struct slot){((double)rank + offset[c]) / (double)many, rank, c};
     }
+    free(offset);
     free(had);
     qsort(b->slot, (size_t)n, sizeof *b->slot, compare_slots);
 }
