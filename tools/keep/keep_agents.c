@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -234,11 +233,8 @@ int agents_settle(struct keep *k, enum order_kind kind, struct err *err) {
 /* ---- processes ----------------------------------------------------------------------------- */
 
 static void become(const struct keep *k, const struct host *h, const int in[2],
-                   const int out[2], pid_t parent) {
+                   const int out[2]) {
     char shell[512], command[5000], *tool = keep_tool(k, "weft-keep");
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(127);
     setpgid(0, 0);
     keep_shell(h->name, shell, sizeof shell);
     snprintf(command, sizeof command, "exec %s %s --agent", shell, tool);
@@ -253,9 +249,9 @@ static int start(struct keep *k, struct host *h, struct err *err) {
     int in[2], out[2];
     if (pipe2(in, O_CLOEXEC) < 0 || pipe2(out, O_CLOEXEC) < 0)
         return err_system(err, "pipe: %s", strerror(errno));
-    const pid_t self = getpid(), pid = fork();
+    const pid_t pid = keep_fork();
     if (pid == 0)
-        become(k, h, in, out, self);
+        become(k, h, in, out);
     close(in[0]);
     close(out[1]);
     fcntl(out[0], F_SETFL, O_NONBLOCK);
@@ -400,9 +396,9 @@ int agents_begin(struct keep *k, int64_t ranks, struct beats *now, struct err *e
     }
     if (!all_said(k, is_ready))
         return err_system(err, "the agent of a host does not answer");
+    /* A host that is left out may have been broken before; it was not asked. */
     for (int64_t i = 0; i < k->hosts.n; i++) {
-        const struct host *h =
-            &k->hosts.p[i]; /* not one that is left out, and was broken before */
+        const struct host *h = &k->hosts.p[i];
         if (host_works(h) && *h->agent->broken)
             return err_system(err, "host %s: %s", h->name, h->agent->broken);
     }

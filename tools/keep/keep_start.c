@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #define BELIEF 0.1
@@ -125,11 +124,8 @@ static void set_beats(const struct keep *k) {
 }
 
 /* In the child: nothing of it outlives the supervisor. */
-static void become(const struct keep *k, char **argv, const int out[2], pid_t parent) {
+static void become(const struct keep *k, char **argv, const int out[2]) {
     char folder[4200];
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(127);
     setpgid(0, 0);
     int null = open("/dev/null", O_RDONLY);
     dup2(null, STDIN_FILENO);
@@ -153,9 +149,9 @@ pid_t keep_start(struct keep *k, const struct plan_file *plan, int out[2],
     fcntl(a[1], F_SETFL, 0);
     fcntl(b[1], F_SETFL, 0);
     struct words w = words_of(k, plan);
-    const pid_t self = getpid(), pid = fork();
+    const pid_t pid = keep_fork();
     if (pid == 0)
-        become(k, w.p, (const int[2]){a[1], b[1]}, self);
+        become(k, w.p, (const int[2]){a[1], b[1]});
     for (int64_t i = 0; i < w.n; i++)
         free(w.p[i]);
     arr_release(&w);
