@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -306,9 +307,10 @@ static int do_job(const struct agent *a, const char *order, char *text, size_t n
 }
 
 static pid_t fork_job(struct agent *a, int64_t number, const char *order) {
-    pid_t pid = keep_fork();
+    pid_t pid = fork();
     if (pid != 0)
         return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     struct err err = {0};
     char text[500] = "";
     if (do_job(a, order, text, sizeof text, &err) < 0)
