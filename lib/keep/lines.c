@@ -22,3 +22,13 @@ char *lines_next(struct lines *l) {
     l->at = (size_t)(end + 1 - l->text);
     return line;
 }
+
+const char *lines_all(struct lines *l, size_t *n) {
+    const char *first = l->text + l->at;
+    const size_t before = l->at;
+    for (size_t i = l->at; i < l->n; i++)
+        if (l->text[i] == '\n')
+            l->at = i + 1;
+    *n = l->at - before;
+    return first;
+}

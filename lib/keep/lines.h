@@ -21,5 +21,7 @@ struct lines {
 ssize_t lines_read(struct lines *l, int fd);
 /* The next whole line, without its end, valid until the next read; NULL = none so far. */
 char *lines_next(struct lines *l);
+/* All whole lines that have not been handed out, n bytes with their ends, valid until the next read. */
+const char *lines_all(struct lines *l, size_t *n);
 
 #endif

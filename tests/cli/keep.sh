@@ -16,7 +16,8 @@ cat >two.json <<'END'
 END
 jq '.stages = [{}]' two.json >one.json
 steps=150
-command=("$bin/weft-keep" --hang 1s -- "$bin/weft-run" -q --threads 1 -n "$steps" --save ck --memory-every 1)
+command=("$bin/weft-keep" --hang 1s --
+    "$bin/weft-run" -q --threads 1 -n "$steps" --save ck --memory-every 1 --metrics kept)
 
 keep() { # keep ARGS...: leaves $status, out, err
     timeout 120 "$bin/weft-keep" "$@" >out 2>err </dev/null
@@ -59,9 +60,11 @@ further 3 && kill -STOP "$(rank_of)"
 wait $pid
 is $? 0 'a rank, mpirun and the supervisor killed, a rank stopped: the run is done'
 jq -es --slurpfile whole whole --argjson n $steps 'map(.step) as $s |
-    ($s | unique | length) >= $n - 1 and $s[-1] == $n and # a line may die with the supervisor
-    ($s | length) <= $n + 4 and all(. as $m | $whole[$m.step - 1].loss / $m.loss - 1 | fabs < 1e-5)' lines >/dev/null
-ok $? "with the losses of one rank that nobody disturbed, and $(($(wc -l <lines) - steps)) steps done twice"
+    ($s | unique) == [range(1; $n + 1)] and ($s | length) <= $n + 4 and
+    all(. as $m | $whole[$m.step - 1].loss / $m.loss - 1 | fabs < 1e-5)' kept >/dev/null
+ok $? "with the losses of one rank that nobody disturbed, and $(($(wc -l <kept) - steps)) steps done twice"
+! grep -qvxFf kept lines
+ok $? "of standard output $(($(wc -l <kept) - $(wc -l <lines))) lines died on their way, the others are whole"
 for text in 'signal 9' 'mpirun was killed by signal 9' 'ended with its supervisor' 'no progress: rank [01] .* is stopped'; do
     grep -q "^weft-keep: attempt .*$text" said
     ok $? "says: $(grep -m1 "^weft-keep: .*$text" said)"

@@ -41,6 +41,14 @@ int main(void) {
     ok(rest && strlen(rest) < 2 * sizeof much, "of one too long its end: %zu bytes",
        rest ? strlen(rest) : 0);
     comes("next", "the one behind it is whole");
+    put("a\nb\nc", 5);
+    size_t n = 0;
+    const char *all = lines_all(&l, &n);
+    ok(n == 4 && !memcmp(all, "a\nb\n", 4), "all whole ones at once: %zu bytes", n);
+    lines_all(&l, &n);
+    ok(n == 0, "once");
+    put("d\n", 2);
+    comes("cd", "then what was begun");
     close(ends[1]);
     ok(lines_read(&l, ends[0]) == 0, "the end");
     return done_testing();

@@ -9,6 +9,7 @@
 #include "keep/cause.h"
 #include "keep/gpuwatch.h"
 #include "keep/journal.h"
+#include "keep/lines.h"
 #include "keep/parts.h"
 
 #include <stdbool.h>
@@ -199,7 +200,8 @@ pid_t keep_start(struct keep *k, const struct plan_file *plan, int out[2], struc
 
 enum { OUTPUT_TAIL = 8192 };
 struct output {
-    int fd[2];              /* of mpirun's standard output and error */
+    int fd[2]; /* of mpirun's standard output and error */
+    struct lines metrics;
     char tail[OUTPUT_TAIL]; /* of its errors */
     size_t n_tail;
     bool in_block; /* of lines between dashes, mpirun's */

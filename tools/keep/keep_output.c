@@ -1,5 +1,5 @@
-/* What an attempt prints: metrics go to standard output, messages to standard error, and the last of these are kept for the
- * verdict on its end. */
+/* What an attempt prints: metrics go to standard output, in whole lines, since the end of one may die with mpirun;
+ * messages to standard error, and the last of these are kept for the verdict on its end. */
 #include "keep.h"
 
 #include <errno.h>
@@ -55,18 +55,27 @@ static void remember(struct output *o, const char *p, size_t n) {
     o->tail[o->n_tail] = '\0';
 }
 
-bool output_read(struct output *o, int which) {
+static bool read_metrics(struct output *o) {
+    if (lines_read(&o->metrics, o->fd[0]) <= 0)
+        return false;
+    size_t n = 0;
+    const char *whole = lines_all(&o->metrics, &n);
+    pass_on(STDOUT_FILENO, whole, n);
+    return true;
+}
+
+static bool read_messages(struct output *o) {
     char block[16384];
-    ssize_t n = read(o->fd[which], block, sizeof block);
+    ssize_t n = read(o->fd[1], block, sizeof block);
     if (n <= 0)
         return false;
-    if (which == 0)
-        pass_on(STDOUT_FILENO, block, (size_t)n);
-    else {
-        remember(o, block, (size_t)n);
-        show_lines(o, block, (size_t)n);
-    }
+    remember(o, block, (size_t)n);
+    show_lines(o, block, (size_t)n);
     return true;
+}
+
+bool output_read(struct output *o, int which) {
+    return which == 0 ? read_metrics(o) : read_messages(o);
 }
 
 void output_read_all(struct output *o) {

@@ -33,6 +33,7 @@ struct run_options {
     const char *non_finite; /* "skip" or "stop" */
     bool balanced;          /* batches, by label */
     int64_t bad_samples;    /* that may be missing in the whole run */
+    const char *metrics;    /* NULL, or a file for what goes to standard output */
     const char *ledger; /* NULL, or a file for the numbers of the samples of each step */
     int64_t max_skips;  /* steps in a row; 0 = no limit */
     int64_t threads;    /* 0 = a fair share */
@@ -161,6 +162,14 @@ struct run_events *run_events_open(const char *dir, int64_t step, struct err *er
 void run_events_close(struct run_events *e); /* NULL is fine */
 /* Every number of a line of metrics as a scalar of its name, at the line's step. Returns 0 or -1. */
 int run_events_add(struct run_events *e, const json_t *line, struct err *err);
+
+/* ---- run_lines.c --------------------------------------------------------------------------- */
+
+/* Both return 0 or -1. After a signal a line that nobody reads any more is dropped. */
+int run_print_line(const json_t *line, struct err *err);
+/* A whole line at the end of the file that an option names. */
+int run_append_line(const char *option, const char *path, const json_t *line,
+                    struct err *err);
 
 /* ---- run_samples.c ------------------------------------------------------------------------- */
 

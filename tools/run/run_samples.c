@@ -2,14 +2,7 @@
  * numbers of all. */
 #include "run.h"
 
-#include "common/json.h"
 #include "common/progress.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 /* Rank 0 names them: all ranks read the same files. */
 static void name_missing(const struct run_seen *s, const struct data *data) {
@@ -36,19 +29,6 @@ int run_check_missing(const struct run_options *o, const struct run_seen *s,
         (long long)s->step, (long long)s->all_missing, (long long)o->bad_samples);
 }
 
-/* One write for a line, so that a kill leaves whole ones. */
-static int write_line(const char *path, const char *text, size_t n, struct err *err) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    ssize_t wrote = fd < 0 ? -1 : write(fd, text, n);
-    int why = errno;
-    if (fd >= 0)
-        close(fd);
-    if (wrote == (ssize_t)n)
-        return 0;
-    return err_system(err, "--ledger: %s: %s", path,
-                      wrote < 0 ? strerror(why) : "a line was cut short");
-}
-
 int run_write_ledger(const char *path, const struct run_seen *s, int ranks,
                      const struct data *data, struct err *err) {
     json_t *numbers = json_array(), *missing = json_array();
@@ -60,15 +40,7 @@ int run_write_ledger(const char *path, const struct run_seen *s, int ranks,
     json_t *line = json_pack("{s:I, s:I, s:i, s:o, s:o}", "step", (json_int_t)s->step,
                              "sample", (json_int_t)s->first, "ranks", ranks, "numbers",
                              numbers, "missing", missing);
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    if (f) {
-        json_write_line(line, f);
-        fclose(f);
-    }
-    int rc = f ? write_line(path, text, n, err) : err_system(err, "memory is full");
+    int rc = run_append_line("--ledger", path, line, err);
     json_decref(line);
-    free(text);
     return rc;
 }

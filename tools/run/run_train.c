@@ -7,9 +7,7 @@
 #include "common/progress.h"
 #include "run_trace.h"
 
-#include <errno.h>
 #include <math.h>
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -89,35 +87,16 @@ static struct exec_options exec_options_of(const struct run_options *o, int thre
     return e;
 }
 
-/* After a signal mpirun may not read any more what its ranks print: a write would never end. */
-static bool still_read(void) {
-    struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
-    return !interrupted() || poll(&p, 1, 200) > 0;
-}
-
 /* A reader that went away is no reason to lose the work: it is remembered, and the training
  * stops after this step as after a signal. */
 static void print_line(struct loop *l, json_t *line) {
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    if (f) {
-        json_write_line(line, f);
-        fclose(f);
-    }
-    if (l->in.events && !l->output.status)
-        run_events_add(l->in.events, line, &l->output);
+    struct err *err = &l->output;
+    if (l->in.events && !err->status)
+        run_events_add(l->in.events, line, err);
+    if (l->o->metrics && !err->status)
+        run_append_line("--metrics", l->o->metrics, line, err);
+    run_print_line(line, err);
     json_decref(line);
-    for (size_t at = 0; at < n && still_read();) {
-        ssize_t wrote = write(STDOUT_FILENO, text + at, n - at);
-        if (wrote > 0) {
-            at += (size_t)wrote;
-        } else if (errno != EINTR) {
-            err_system(&l->output, "standard output: %s", strerror(errno));
-            break;
-        }
-    }
-    free(text);
 }
 
 /* JSON has no word for what a training that diverges gives: null. */

@@ -82,6 +82,8 @@ static const struct opt options[] = {
     {0, "keep", OPT_INT, "N", "checkpoints kept, 0 = all (2)", &o.keep},
     {0, "keep-best", OPT_FLAG, NULL,
      "keep the checkpoint of the smallest validation loss, in DIR/best", &o.keep_best},
+    {0, "metrics", OPT_STR, "FILE", "append the lines of standard output here, too",
+     &o.metrics},
     {0, "tensorboard", OPT_STR, "DIR", "write the metrics as events here", &o.tensorboard},
     {0, "resume", OPT_STR, "DIR",
      "continue from the newest checkpoint in DIR, or DIR/step-N", &o.resume},
