@@ -131,7 +131,7 @@ $(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(1) $(BASE_LIBS)
 endef
 
 # What tools of one folder share.
-shares_weft-search     := words plan_job plan_line plan_make plan_megatron plan_others plan_shell plan_toml
+shares_weft-search     := words plan_galvatron plan_job plan_line plan_make plan_megatron plan_others plan_shell plan_toml
 shares_weft-plan       := words
 shares_weft-profile-op   := device_kind
 shares_weft-profile-comm := device_kind
@@ -458,6 +458,10 @@ repro-faults: all
 	@scripts/repro-faults.py $(O)/bin $(or $(N),20) $(or $(SEED),1)
 goodput: all
 	@scripts/goodput.py $(O)/bin $(or $(MINUTES),3) $(or $(SEED),1) $(or $(HOSTS),0)
+predict-here: all
+	@scripts/predict-vs-measure.py $(O)/bin build/predict-here $(or $(SETS),families)
+repro-network: all
+	@scripts/repro-network.py $(O)/bin build/repro-network
 keep-cost: all
 	@scripts/keep-cost.py $(O)/bin $(or $(ROUNDS),15)
 repro-throughput: all
@@ -554,6 +558,8 @@ help:
 	@echo "  make repro-truth        predictions without hardware beside published steps (WEFT_DATA), and pictures"
 	@echo "  make repro-faults       kills at random instants under weft-keep (N=20 of them, SEED=1)"
 	@echo "  make goodput            goodput while ranks die, beside its prediction (MINUTES=3, SEED=1, HOSTS=0)"
+	@echo "  make predict-here       predicted and measured steps of this machine (SETS=families gpt demo; 20 minutes)"
+	@echo "  make repro-network      where a slow network makes a pipeline the better plan (root)"
 	@echo "  make keep-cost          what the supervisor and checkpoints in memory cost a step (ROUNDS=15)"
 	@echo "  make repro-throughput   real runs of found plans beside grid and dp-only (RANKS, ROWS)"
 	@echo "  make plots           draw predictions and measurements into build/plots (installs gnuplot)"
@@ -570,5 +576,5 @@ clean:
 	rm -rf build bin
 
 .PHONY: all unit tests deps check check-build check-asan check-asan-build check-gpu check-long demo bench bench-build \
-        repro-search repro-solvers repro-throughput repro-truth repro-faults goodput keep-cost figures bench-gpu measure-gpu pack-gpu pack-gpu-build plots plots-doc update-golden update-manual lint \
+        repro-search repro-solvers repro-throughput repro-truth repro-faults goodput keep-cost predict-here repro-network figures bench-gpu measure-gpu pack-gpu pack-gpu-build plots plots-doc update-golden update-manual lint \
         install uninstall config help fuzz fuzz-run clean FORCE

@@ -5,7 +5,7 @@
 
 Plans of several kinds are written for each trainer, and parsed by its own code: the layout of stages
 and the names of flags by megatron-core, the YAML by accelerate, the TOML by torchtitan (0.2, which has
-the parser; of newer ones the names of fields). Prints TAP; a trainer that is not installed is skipped.
+the parser; of newer ones the names of fields), lists of layers by hetu-galvatron. Prints TAP; a trainer that is not installed is skipped.
 """
 import argparse
 import os
@@ -134,11 +134,34 @@ def deepspeed():
         ok(c.zero_config.stage >= 0, f"deepspeed: {name}: ZeRO {c.zero_config.stage}")
 
 
+def galvatron():
+    import importlib.util
+    import json
+    spec = importlib.util.find_spec("galvatron")  # importing it would need a GPU's libraries
+    if not spec:
+        raise ImportError("hetu-galvatron is not installed")
+    path = os.path.join(list(spec.submodule_search_locations)[0], "utils", "config_utils.py")
+    text = open(path).read().replace("from .strategy_utils import form_strategy", "")
+    reader = {}
+    exec(compile(text, path, "exec"), reader)
+    for name, args in PLANS.items():
+        text = written("galvatron", args)
+        if text is None:
+            skip(f"galvatron: {name}", "the plan cannot be said")
+            continue
+        doc = json.loads(text)
+        pp, tp, consecutive, types, sp, vtp, _ = reader["config2strategy"](doc)
+        stages = reader["str2array"](doc["pp_division"])
+        lists = [tp, consecutive, types, sp, reader["str2array"](doc["checkpoint"])]
+        ok(len(stages) == pp and sum(stages) == 36 and all(len(x) == 36 for x in lists) and 8 // pp % vtp == 0,
+           f"galvatron: {name}: {pp} stages {stages}, tp {tp[0]}, {doc['default_dp_type']}")
+
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--bin", default="bin")
 weft_plan = os.path.join(parser.parse_args().bin, "weft-plan")
 with tempfile.TemporaryDirectory() as folder:
-    for check in (megatron, accelerate, torchtitan, deepspeed):
+    for check in (megatron, accelerate, torchtitan, deepspeed, galvatron):
         try:
             check()
         except ImportError as e:

@@ -76,10 +76,12 @@ def strike(run, seen, rng, until, folder):
     """Kills a rank behind each gap until the time is over; returns how many."""
     kills, at = 0, rng.expovariate(1 / EVERY)
     while time.monotonic() < until and run.poll() is None:
-        time.sleep(0.005)
+        time.sleep(0.02)  # the ranks need the cores
+        if len(seen) < at:
+            continue
         done = len({m["step"] for _, m in list(seen)})
-        ranks = named("weft-run", folder)
-        if not seen or done < at or len(ranks) < RANKS:
+        ranks = named("weft-run", folder) if seen and done >= at else []
+        if len(ranks) < RANKS:
             continue
         time.sleep(rng.random() * 1e-3 * seen[-1][1]["step_ms"])
         try:

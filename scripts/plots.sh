@@ -8,7 +8,7 @@
 #   waterfall.svg   where a step of llama:13B on 16 H100 goes, from their peak down (weft-predict --waterfall)
 #   pareto.svg      how fast a GPT of 1.3 billion parameters trains on eight devices with how much memory
 #   both.svg        a step on two ranks of this machine: predicted above measured
-#   predicted.svg   25 plans on two ranks: predicted against measured (scripts/predict-vs-measure.sh;
+#   predicted.svg   25 plans on two ranks: predicted against measured (scripts/predict-vs-measure.py;
 #                   some ten minutes; OUT_DIR/plans keeps what was measured, and is not measured again)
 # and beside them the tables that were drawn.
 set -euo pipefail
@@ -166,10 +166,10 @@ draw_timeline both.svg 2 'predicted' predicted.tsv 'measured' measured.tsv
 
 
 [ -s plans.txt ] || {
-    "$here/predict-vs-measure.sh" "$bin" plans >plans.part
+    "$here/predict-vs-measure.py" "$bin" plans gpt >plans.part
     mv plans.part plans.txt
 }
-awk '$3 == "ms" { print $2, $4, $1 }' plans.txt >plans.tsv
+awk '$4 == "ms" { print $3, $5, $2 }' plans.txt >plans.tsv
 {
     echo "set title '$(tail -1 plans.txt | sed 's/, regret.*//')'"
     cat <<'END'

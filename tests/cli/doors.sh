@@ -245,6 +245,33 @@ run "${model[@]}" --dp 2 --tp 2 --zero 3 -b 32 --dtype bf16 --to accelerate
 is "$(grep -cE 'parallelism_config_(dp_shard|tp)_size: 2$|mixed_precision: .bf16.|num_processes: 4' out)" 4 \
     'accelerate: degrees'
 
+# Galvatron has degrees for each layer. Its reader wants as many entries as layers in each list, and a batch that
+# the most replicas of a layer divide.
+run "${model[@]}" --tp 2 --dp 2 -b 16 --zero 3 --dtype bf16
+jq '.stages[0].except = [{ops: "layer.2-3", layout: {dp: "batch", tp: "batch"}}] |
+    .stages[0].recompute = ("norm1 q k v turn_q turn_k attn proj add1 norm2 gate up swiglu down" | split(" ") |
+        map("layer.1." + .))' out >layers.json
+run --to galvatron layers.json
+is "$status $(jq -c '[.pp_deg, .tp_sizes_enc, .checkpoint, .dp_types_enc, .default_dp_type, .vtp, .pp_division, .global_bsz]' out)" \
+    '0 [1,"2,2,1,1","0,1,0,0","1,1,1,1","zero3",2,"4",16]' 'Galvatron: degrees of each layer'
+is "$(jq '[.tp_sizes_enc, .tp_consecutive_flags, .cp_sizes_enc, .use_sp, .checkpoint] | map(split(",") | length) | unique == [4]' out)" \
+    true 'each list has an entry for each layer'
+run --to megatron layers.json
+refuses 3 'layers.json: stages\[0\]: ' 'what Megatron-LM cannot say'
+jq '.stages[0].except += [{ops: "layer.1.down", layout: {tp: "hidden"}}]' layers.json >op.json
+run --to galvatron op.json
+refuses 3 'stages\[0\]: layer.1.down is split ' 'an op that is split otherwise than its layer'
+run "${model[@]}" --pp 2 --dp 2 -b 16 --to galvatron
+is "$status $(jq -c '[.pp_deg, .pp_division, .chunks > 1, .pipeline_type, .default_dp_type]' out)" \
+    '0 [2,"2,2",true,"pipedream_flush","ddp"]' 'Galvatron: a pipeline'
+run "${model[@]}" --dp 4 --zero 1 -b 16 --to galvatron
+refuses 3 'layer.0: zero is 1' 'a level of ZeRO'
+run "${model[@]}" --pp 2 --tp 2 --dp 2 --zero 1 -b 32 --dtype bf16 --to nnscaler
+is "$status $(grep -cE '^  (plan_ngpus: 4|runtime_ngpus: 8|use_zero: true)$|^    pipeline_nstages: 2$|^global_batch_size: 32$' out)" '0 5' \
+    'nnScaler: replicas of four devices'
+run "${model[@]}" --dp 2 --zero 2 -b 16 --to nnscaler
+refuses 3 'stages\[0\].zero: nnScaler' 'a level of ZeRO'
+
 # ---- and back -------------------------------------------------------------------------------------------
 back() { # back FORM TEXT -- MODEL_OPTIONS... -- PLAN_OPTIONS...
     local form=$1 text=$2 given=()

@@ -9,14 +9,21 @@
 /* In the order in which Megatron-LM numbers devices, the outermost first. */
 enum axis_word { AXIS_dp, AXIS_ep, AXIS_cp, AXIS_tp, AXIS_nothing };
 
+/* Which ops words are about: those of an outer block, those outside of all, or all. */
+enum { PART_AROUND = -1, PART_ALL = -2 };
+
+static bool in_part(const struct model *m, int part, int op) {
+    return part == PART_ALL || plan_outer_block(m, op) == part;
+}
+
 /* What the ops of a stage are split on along one axis says which word it is. */
 static enum axis_word axis_word(const struct model *m, const struct plan_dims *d,
-                                const struct stage *st, int axis) {
+                                const struct stage *st, int part, int axis) {
     bool inner = false, experts = false, sequence = false, batch = false;
     for (int i = 0; i < st->n_ops; i++) {
         const struct model_op *op = &m->ops[st->ops[i]];
         int k = st->layouts[i].dim[axis];
-        if (k == PLACE_NONE)
+        if (k == PLACE_NONE || !in_part(m, part, st->ops[i]))
             continue;
         int dim = op->space.dim[k];
         inner |= plan_dims_has(d->inner, d->n_inner, dim) && plan_is_product(op);
@@ -33,26 +40,35 @@ static enum axis_word axis_word(const struct model *m, const struct plan_dims *d
 
 /* Does any op split the sequence on an axis of tensor parallelism? */
 static bool splits_sequence(const struct model *m, const struct plan_dims *d,
-                            const struct stage *st, int axis) {
+                            const struct stage *st, int part, int axis) {
     for (int i = 0; i < st->n_ops; i++) {
         int k = st->layouts[i].dim[axis];
-        if (k != PLACE_NONE &&
+        if (k != PLACE_NONE && in_part(m, part, st->ops[i]) &&
             plan_dims_has(d->sequence, d->n_sequence, m->ops[st->ops[i]].space.dim[k]))
             return true;
     }
     return false;
 }
 
-static int read_mesh(struct plan_job *job, const struct plan_dims *d, int s,
+static bool has_part(const struct model *m, const struct stage *st, int part) {
+    bool has = false;
+    for (int i = 0; i < st->n_ops && !has; i++)
+        has = in_part(m, part, st->ops[i]);
+    return has;
+}
+
+static int read_mesh(struct plan_job *job, const struct plan_dims *d, int s, int part,
                      const char *target, struct err *err) {
     const struct model *m = job->plan->model;
     const struct stage *st = &job->plan->stages[s];
     int64_t degree[] = {1, 1, 1, 1};
     enum axis_word last = AXIS_dp;
+    if (!has_part(m, st, part))
+        return 0;
     for (int a = 0; a < st->mesh.n_axes; a++) {
         if (st->mesh.size[a] == 1)
             continue;
-        enum axis_word w = axis_word(m, d, st, a);
+        enum axis_word w = axis_word(m, d, st, part, a);
         if (w == AXIS_nothing)
             return err_input(err,
                              "stages[%d].mesh: axis %s splits nothing, and %s has no "
@@ -65,7 +81,7 @@ static int read_mesh(struct plan_job *job, const struct plan_dims *d, int s,
                              s, st->mesh.name[a], target);
         last = w;
         degree[w] *= st->mesh.size[a];
-        job->sp |= w == AXIS_tp && splits_sequence(m, d, st, a);
+        job->sp |= w == AXIS_tp && splits_sequence(m, d, st, part, a);
     }
     if (degree[AXIS_ep] >= job->ep) { /* a stage without experts has replicas there */
         job->ep = degree[AXIS_ep];
@@ -126,25 +142,32 @@ static int read_stages(struct plan_job *job, const char *target, struct err *err
     return 0;
 }
 
-/* The word for what the first stage recomputes; the comparison finds where it does not hold. */
-static enum recompute read_recompute(const struct plan *p) {
-    const struct stage *st = &p->stages[0];
+/* The word for what is recomputed of a part in a stage; the comparison finds where it does not hold. */
+static enum recompute read_recompute(const struct plan *p, const struct stage *st,
+                                     int part) {
     for (int word = 0; word < RECOMPUTE_COUNT; word++) {
         bool is = true;
         for (int i = 0; i < st->n_ops; i++)
-            is &= plan_recomputes(p->model, (enum recompute)word, st->ops[i]) ==
-                  st->recompute[i];
+            is &= !in_part(p->model, part, st->ops[i]) ||
+                  plan_recomputes(p->model, (enum recompute)word, st->ops[i]) ==
+                      st->recompute[i];
         if (is)
             return (enum recompute)word;
     }
     return RECOMPUTE_none;
 }
 
-static void read_rest(struct plan_job *job) {
+/* From the first stage that has the part. */
+static void read_rest(struct plan_job *job, int part) {
     const struct plan *p = job->plan;
-    const struct stage *st = &p->stages[0];
-    job->recompute = read_recompute(p);
+    int s = 0;
+    while (s + 1 < p->n_stages && !has_part(p->model, &p->stages[s], part))
+        s++;
+    const struct stage *st = &p->stages[s];
+    job->recompute = read_recompute(p, st, part);
     for (int i = 0; i < st->n_ops; i++) {
+        if (!in_part(p->model, part, st->ops[i]))
+            continue;
         job->ring |= st->layouts[i].ring != PLACE_NONE;
         if (p->model->ops[st->ops[i]].n_param && st->zero[i] > job->zero)
             job->zero = st->zero[i];
@@ -239,8 +262,8 @@ static int compare_op(const struct plan *p, const struct plan *q, int op,
     return 0;
 }
 
-static int compare(const struct plan_job *job, const struct plan *q, const char *target,
-                   struct err *err) {
+static int compare_stages(const struct plan_job *job, const struct plan *q,
+                          const char *target, struct err *err) {
     const struct plan *p = job->plan;
     for (int s = 0; s < p->n_stages; s++) {
         if (mesh_devices(&p->stages[s].mesh) != mesh_devices(&q->stages[s].mesh))
@@ -253,19 +276,41 @@ static int compare(const struct plan_job *job, const struct plan *q, const char 
             return err_input(err, "stages[%d].regather: false, and %s gathers again", s,
                              target);
     }
-    for (int op = 0; op < p->model->n_ops; op++)
-        if (p->stage_of[op] != q->stage_of[op])
-            return err_input(err, "stages[%d]: has %s, which %s places in stage %d",
-                             p->stage_of[op], p->model->ops[op].name, target,
-                             q->stage_of[op]);
-        else if (compare_op(p, q, op, target, err) < 0)
-            return -1;
     return 0;
 }
 
-int plan_job_of(struct plan_job *job, const struct plan *p, const char *target,
-                struct err *err) {
-    *job = (struct plan_job){.plan = p, .dp = 1, .ep = 1, .cp = 1, .tp = 1};
+static bool same_words(const struct plan_job *a, const struct plan_job *b) {
+    return a->dp == b->dp && a->ep == b->ep && a->cp == b->cp && a->tp == b->tp &&
+           a->sp == b->sp && a->ring == b->ring && a->zero == b->zero &&
+           a->recompute == b->recompute && a->offload == b->offload;
+}
+
+/* The plan that the words of jobs[which] describe, beside the one that there is, at all ops with these
+ * words: those of block b have jobs[b], the others jobs[n_blocks]. */
+static int compare(const struct plan_job *jobs, int n_blocks, int which, const char *target,
+                   struct err *err) {
+    const struct plan_job *job = &jobs[which];
+    const struct plan *p = job->plan;
+    struct plan *q = made_of(job, err);
+    int rc = q ? compare_stages(job, q, target, err) : -1;
+    if (!q && err)
+        err->status = EXIT_INPUT; /* of words, not of the command line */
+    for (int op = 0; op < p->model->n_ops && rc == 0; op++) {
+        int b = n_blocks ? plan_outer_block(p->model, op) : PART_AROUND;
+        if (!same_words(job, &jobs[b < 0 ? n_blocks : b]))
+            continue;
+        rc = p->stage_of[op] == q->stage_of[op]
+                 ? compare_op(p, q, op, target, err)
+                 : err_input(err, "stages[%d]: has %s, which %s places in stage %d",
+                             p->stage_of[op], p->model->ops[op].name, target,
+                             q->stage_of[op]);
+    }
+    plan_destroy(q);
+    return rc;
+}
+
+/* What no trainer but this one has words for. */
+static int check_words(const struct plan *p, const char *target, struct err *err) {
     if (p->aggregate != AGGREGATE_mean)
         return err_input(err, "aggregate: %s sums gradients, the plan takes their %s",
                          target, aggregate_name(p->aggregate));
@@ -284,24 +329,70 @@ int plan_job_of(struct plan_job *job, const struct plan *p, const char *target,
                 err,
                 "model.frozen: %s is told of no parameters that stay as they are, such as %s",
                 target, p->model->params[i].name);
+    return 0;
+}
+
+static int read_part(struct plan_job *job, const struct plan_dims *d, int part,
+                     const char *target, struct err *err) {
+    for (int s = 0; s < job->plan->n_stages; s++)
+        if (read_mesh(job, d, s, part, target, err) < 0)
+            return -1;
+    read_rest(job, part);
+    return 0;
+}
+
+int plan_job_of(struct plan_job *job, const struct plan *p, const char *target,
+                struct err *err) {
+    *job = (struct plan_job){.plan = p, .dp = 1, .ep = 1, .cp = 1, .tp = 1};
+    if (check_words(p, target, err) < 0)
+        return -1;
     struct plan_dims dims;
     plan_dims_find(p->model, &dims);
     int rc = read_stages(job, target, err);
-    for (int s = 0; s < p->n_stages && rc == 0; s++)
-        rc = read_mesh(job, &dims, s, target, err);
+    if (rc == 0)
+        rc = read_part(job, &dims, PART_ALL, target, err);
     plan_dims_release(&dims);
-    struct plan *q = NULL;
-    if (rc == 0) {
-        read_rest(job);
-        q = made_of(job, err);
-        rc = q ? compare(job, q, target, err) : -1;
-        if (!q && err)
-            err->status = EXIT_INPUT; /* of words, not of the command line */
-    }
-    plan_destroy(q);
+    if (rc == 0)
+        rc = compare(job, 0, 0, target, err);
     if (rc < 0)
         plan_job_release(job);
     return rc;
+}
+
+/* Blocks inside others are no parts, nor is what is around them where nothing is. */
+static bool is_part(const struct model *m, int part) {
+    bool is = false;
+    for (int op = 0; op < m->n_ops && !is; op++)
+        is = in_part(m, part, op);
+    return is;
+}
+
+struct plan_job *plan_job_layers(const struct plan *p, const char *target,
+                                 struct err *err) {
+    const int n = p->model->n_blocks;
+    struct plan_job base = {.plan = p, .dp = 1, .ep = 1, .cp = 1, .tp = 1};
+    if (check_words(p, target, err) < 0)
+        return NULL;
+    struct plan_dims dims;
+    plan_dims_find(p->model, &dims);
+    int rc = read_stages(&base, target, err);
+    struct plan_job *jobs = mem_array((size_t)n + 1, sizeof *jobs);
+    for (int b = 0; b <= n && rc == 0; b++) {
+        jobs[b] = base;
+        rc = read_part(&jobs[b], &dims, b == n ? PART_AROUND : b, target, err);
+    }
+    plan_dims_release(&dims);
+    for (int b = 0; b <= n && rc == 0; b++) {
+        bool seen = !is_part(p->model, b == n ? PART_AROUND : b);
+        for (int k = 0; k < b && !seen; k++)
+            seen = same_words(&jobs[k], &jobs[b]);
+        rc = seen ? 0 : compare(jobs, n, b, target, err);
+    }
+    if (rc == 0)
+        return jobs;
+    free(jobs);
+    plan_job_release(&base);
+    return NULL;
 }
 
 void plan_job_release(struct plan_job *job) {

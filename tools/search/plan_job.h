@@ -1,4 +1,5 @@
-/* plan_job.h - a plan in the few words that other trainers have: one set of degrees for all of it.
+/* plan_job.h - a plan in the few words that other trainers have: one set of degrees for all of it, or for
+ * each layer.
  *
  * Whether the words say all of a plan is not guessed: the plan that they describe is made again, and
  * compared op by op with the one that there is. The first difference is the message.
@@ -29,6 +30,11 @@ struct plan_job {
 int plan_job_of(struct plan_job *job, const struct plan *p, const char *target,
                 struct err *err);
 void plan_job_release(struct plan_job *job);
+
+/* The same for a trainer that has degrees for each layer: [blocks of the model + 1], those of block b, outer
+ * ones alone, and behind them those of what is around the blocks. Their `blocks` are one array, released
+ * with the first; the caller frees the rest. NULL on failure. */
+struct plan_job *plan_job_layers(const struct plan *p, const char *target, struct err *err);
 
 /* Samples that a replica takes at once. */
 int64_t plan_job_samples(const struct plan_job *job);

@@ -1,5 +1,5 @@
 /* A plan for trainers that take degrees from a file: torchtitan's sections, DeepSpeed's JSON,
- * accelerate's YAML. Names are those of torchtitan/config/job_config.py (before 2026-02-23; the same
+ * accelerate's YAML, nnScaler's arguments. Names are those of torchtitan/config/job_config.py (before 2026-02-23; the same
  * names are fields of its dataclasses since), deepspeed/runtime/config.py and
  * accelerate/utils/dataclasses.py. */
 #include "plan_job.h"
@@ -230,6 +230,63 @@ char *plan_to_accelerate(const struct plan *p, struct err *err) {
     FILE *f = check_accelerate(&job, err) == 0 ? open_text(&text) : NULL;
     if (f) {
         put_accelerate(f, &job);
+        fclose(f);
+    }
+    plan_job_release(&job);
+    return text;
+}
+
+/* ---- nnScaler ---------------------------------------------------------------------------------- */
+
+static int check_nnscaler(const struct plan_job *job, struct err *err) {
+    const struct plan *p = job->plan;
+    if (refuse_if(
+            job->cp > 1 || job->ep > 1, "stages[0].mesh",
+            "nnScaler is told of replicas, stages and the devices of one replica alone",
+            err) < 0 ||
+        refuse_if(p->n_stages > 1 && p->schedule != SCHEDULE_1f1b, "schedule",
+                  "nnScaler searches with 1f1b", err) < 0 ||
+        refuse_if(p->n_stages > p->n_groups, "stages",
+                  "nnScaler has one on each device group", err) < 0 ||
+        refuse_if(job->offload, "stages[0].offload", "nnScaler keeps no optimizer on hosts",
+                  err) < 0)
+        return -1;
+    return refuse_if(job->zero > ZERO_OPTIMIZER, "stages[0].zero",
+                     "nnScaler shards the optimizer's state (1), or nothing", err);
+}
+
+/* Names of fields are those of nnscaler/cli/trainer_args.py, ComputeConfig and pas_autodist. Where stages are
+ * cut, and what is split inside of one, nnScaler finds by its own measurements. */
+static void put_nnscaler(FILE *f, const struct plan_job *job) {
+    const struct plan *p = job->plan;
+    const int64_t replicas = job->dp;
+    fprintf(f,
+            "compute_config:\n  plan_ngpus: %lld\n  runtime_ngpus: %d\n  use_zero: %s\n"
+            "  use_end2end: true\n  pas_config:\n    update_freq: %lld\n"
+            "    pipeline_nstages: %lld\n",
+            (long long)(p->devices / replicas), p->devices, yes(job->zero != ZERO_NONE),
+            (long long)plan_micro_batches(p), (long long)job->pp);
+    if (job->pp > 1)
+        fputs("    pipeline_scheduler: 1f1b\n"
+              "    # to be added: pipeline_pivots, the class of the module's layers\n",
+              f);
+    if (job->recompute != RECOMPUTE_none)
+        fprintf(f, "    # to be added: recompute_modules, the class of the module's %s\n",
+                job->recompute == RECOMPUTE_all ? "layers" : "attention");
+    fprintf(f, "pas_policy: autodist\nmicro_batch_size: %lld\nglobal_batch_size: %lld\n",
+            (long long)plan_job_samples(job), (long long)p->batch);
+    if (p->dtype != DTYPE_f32)
+        fprintf(f, "precision: %s\n", plan_dtype_name(p->dtype));
+}
+
+char *plan_to_nnscaler(const struct plan *p, struct err *err) {
+    struct plan_job job;
+    char *text = NULL;
+    if (plan_job_of(&job, p, "nnScaler", err) < 0)
+        return NULL;
+    FILE *f = check_nnscaler(&job, err) == 0 ? open_text(&text) : NULL;
+    if (f) {
+        put_nnscaler(f, &job);
         fclose(f);
     }
     plan_job_release(&job);

@@ -46,6 +46,8 @@ char *plan_to_megatron(const struct plan *p, struct err *err);
 char *plan_to_torchtitan(const struct plan *p, struct err *err);
 char *plan_to_deepspeed(const struct plan *p, struct err *err);
 char *plan_to_accelerate(const struct plan *p, struct err *err);
+char *plan_to_nnscaler(const struct plan *p, struct err *err);
+char *plan_to_galvatron(const struct plan *p, struct err *err); /* plan_galvatron.c */
 
 /* ---- plan_megatron_in.c ------------------------------------------------------------------------ */
 

@@ -21,6 +21,8 @@ static const struct target {
      plan_to_torchtitan},
     {"deepspeed", BIT(1f1b), ZERO_PARAMETERS, 1, true, plan_to_deepspeed},
     {"accelerate", BIT(1f1b), ZERO_PARAMETERS, 1, true, plan_to_accelerate},
+    {"galvatron", BIT(1f1b) | BIT(gpipe), ZERO_PARAMETERS, 0, true, plan_to_galvatron},
+    {"nnscaler", BIT(1f1b), ZERO_OPTIMIZER, 0, true, plan_to_nnscaler},
 };
 
 /* Of so many plans some can be said; where of these none can, of more. */
@@ -38,8 +40,8 @@ int search_for_limit(struct search_problem *p, const char *name, struct err *err
     if (!t)
         return err_usage(
             err,
-            "--for: expected megatron, torchtitan, deepspeed or accelerate, got "
-            "\"%s\"",
+            "--for: expected megatron, torchtitan, deepspeed, accelerate, galvatron or "
+            "nnscaler, got \"%s\"",
             name);
     p->schedules &= t->schedules;
     if (!p->schedules)

@@ -66,7 +66,8 @@ static const struct opt options[] = {
      "read another form: aceso, megatron, torchtitan or deepspeed (these: with -m)",
      &o.from},
     {0, "to", OPT_STR, "FORM",
-     "write another form: aceso, megatron, torchtitan, deepspeed or accelerate", &o.to},
+     "write another form: aceso, megatron, torchtitan, deepspeed, accelerate, galvatron, nnscaler",
+     &o.to},
     {0, "show", OPT_FLAG, NULL, "a table for people instead of a document", &o.show},
     {'o', "output", OPT_STR, "FILE", "write to FILE instead of standard output", &o.out},
     {0}};
@@ -113,7 +114,9 @@ static const struct form {
     {"megatron", .from_text = plan_from_megatron, .to_text = plan_to_megatron},
     {"torchtitan", .from_config = plan_from_torchtitan, .to_text = plan_to_torchtitan},
     {"deepspeed", .from_config = plan_from_deepspeed, .to_text = plan_to_deepspeed},
-    {"accelerate", .to_text = plan_to_accelerate}};
+    {"accelerate", .to_text = plan_to_accelerate},
+    {"galvatron", .to_text = plan_to_galvatron},
+    {"nnscaler", .to_text = plan_to_nnscaler}};
 enum { FORMS = sizeof forms / sizeof *forms };
 
 static bool is_read(const struct form *f) {
@@ -288,6 +291,10 @@ static void note_script(const struct plan *p) {
         note("%s: no option of %s says what is recomputed: call "
              "model.gradient_checkpointing_enable() in the script",
              tool.name, o.to);
+    if (!strcmp(o.to, "galvatron"))
+        note("%s: its script is told of types (--mixed_precision %s) and, where tensor "
+             "parallelism splits the sequence, of --sequence-parallel",
+             tool.name, p->dtype == DTYPE_f32 ? "fp32" : plan_dtype_name(p->dtype));
 }
 
 static int convert(struct output *x, const struct plan *p, const char *path,
