@@ -87,8 +87,9 @@ exec ip netns exec $b setsid env TMPDIR=$work/b sh -c "\$*"
 END
 chmod +x "$work/rsh"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-# In the background: a signal to this shell is answered at once.
-ip netns exec $a env TMPDIR="$work/a" mpirun --oversubscribe --mca plm_rsh_agent "$work/rsh" \
+# In the background: a signal to this shell is answered at once. Each "host" would bind its first rank to
+# the first core, which is the same one.
+ip netns exec $a env TMPDIR="$work/a" mpirun --oversubscribe --bind-to none --mca plm_rsh_agent "$work/rsh" \
     --mca odls_base_sigkill_timeout 0 --mca btl tcp,vader,self --mca oob_tcp_if_include weft0 \
     --mca btl_tcp_if_include weft0 -H "10.77.0.1:$ranks,10.77.0.2:$ranks" --map-by slot \
     "$@" </dev/null &

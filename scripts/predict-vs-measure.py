@@ -40,7 +40,7 @@ FAMILIES = {
     "t5": ("t5:nano", "layers=2", 16, [
         (1, "--micro-batch 16"), (1, "--micro-batch 4"),
         (2, "--dp 2 --micro-batch 16"), (2, "--tp 2 --micro-batch 8"), (4, "--dp 4 --micro-batch 16")]),
-    "moe": ("moe:nano", "layers=2,experts=4", 16, [
+    "moe": ("moe:nano", "layers=4,experts=4", 16, [
         (1, "--micro-batch 8"), (1, "--micro-batch 4 --recompute full"),
         (2, "--dp 2 --ep 2 --micro-batch 8"), (2, "--pp 2 --micro-batch 4"), (4, "--dp 4 --micro-batch 16")]),
     "bert": ("bert:nano", "", 32, [
@@ -139,7 +139,7 @@ def profile(plans, ranks, db):
     shared = f"{WORK}/comm-{ranks}.db"
     if ranks > 1 and not os.path.exists(shared):
         job(ranks, BIN + "/weft-profile-comm", "-q", "--threads", "1", "--device", "here", "-p", shared + ".part",
-            "--max-bytes", "16M", "--time", TIME)
+            "--max-bytes", "64M", "--time", TIME)
         os.rename(shared + ".part", shared)
     if os.path.exists(db):
         return

@@ -85,7 +85,7 @@ def main():
             with open(ops, "rb") as f, open(db + ".part", "wb") as out:
                 out.write(f.read())
             hosts(rate, BIN + "/weft-profile-comm", "-q", "--threads", "1", "--device", "here", "-p", db + ".part",
-                  "--max-bytes", "16M", "--time", TIME)
+                  "--max-bytes", "64M", "--time", TIME)
             os.rename(db + ".part", db)
         predicted = {name: predict(db, path) for name, path in paths.items()}
         rounds = [{name: measure(rate, path) for name, path in paths.items()} for _ in range(ROUNDS)]
