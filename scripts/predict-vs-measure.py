@@ -3,13 +3,13 @@
 
   scripts/predict-vs-measure.py BIN [WORK_DIR] [SET...]     (make predict-here)
 
-A set is a list of plans for ranks of one thread: "gpt" has 25 plans of one GPT on 2 ranks, "families" 40 plans of eight
-families on 1, 2 and 4 ranks (the default), and "demo" those of make demo. What the plans of a family need is profiled, with as many
-ranks at work as they have; every plan is predicted, and all are trained in turns, round after round. For each plan stand
-the predicted step, the median of the rounds' medians, how far these differ, and the error. Ranks of a family's plans on
-as many ranks are compared by what the plan that is predicted best loses on the best one. Profiles and times stay in
-WORK_DIR and are not measured again. By the environment: ROUNDS=5, STEPS=6 (of which the first two do not count), TIME=100ms
-(longest for a row of the profile), ONLY (families, between spaces). Nothing else should need the machine meanwhile.
+A set is a list of plans for ranks of one thread: "families" has 40 plans of eight families on 1, 2 and 4 ranks, "gpt"
+25 plans of one GPT on 2 ranks, "demo" plans like those of make demo. What the plans of a family need is profiled with as
+many ranks at work as they have; every plan is predicted, and all are trained in turns, round after round. Each plan has
+a line: the predicted step, the median of the rounds' medians, how far these differ, and the error. The regret is what the
+plan that is predicted best loses on the best one, among the plans of a family on as many ranks. Profiles and times stay
+in WORK_DIR and are not measured again. By the environment: ROUNDS=5, STEPS=6 (of which the first two do not count),
+TIME=100ms (longest for a row of the profile), ONLY (families, between spaces). Nothing else should need the machine.
 """
 import json
 import os
