@@ -109,6 +109,14 @@ struct verdict cause_judge(const struct ending *e) {
                  *e->stuck ? e->stuck : "all ranks wait");
         return v;
     }
+    if (e->unstarted) {
+        struct verdict v = verdict(CAUSE_LAUNCH);
+        snprintf(v.line, sizeof v.line, "mpirun started no rank: %s",
+                 strstr(e->said, "ess_base_std_orted")
+                     ? "a daemon of it could not begin on its host"
+                     : "a daemon of it does not answer");
+        return v;
+    }
     if (code == 0 && e->all_ended)
         return judge_done(e);
     if (e->gpu && *e->gpu && (e->ranks_status < 0 || e->ranks_status == EXIT_SYSTEM))

@@ -41,6 +41,7 @@ enum cause {
 struct ending {
     int wait;            /* of mpirun, as waitpid has it */
     bool hung;           /* the supervisor killed it, since nothing moved */
+    bool unstarted;      /* the supervisor killed it, since no rank began */
     bool asked;          /* the supervisor was asked to stop */
     int ranks_status;    /* the highest exit status that a rank chose; -1 = none did */
     bool begun;          /* the ranks were at work */

@@ -16,6 +16,9 @@ jq '.stages = [{}]' three.json >one.json
 cat >agent <<'END'
 #!/bin/sh
 [ ! -e "down.$1" ] || exit 255
+case "$*" in # a daemon of mpirun that gives up at once, with a status that nobody gets
+*orted*) ! rm "fails.$1" 2>/dev/null || { echo 'ORTE_ERROR_LOG: Error in file ess_base_std_orted.c at line 264' >&2; exit 0; } ;;
+esac
 host=$1
 shift
 exec setsid sh -c "echo \$\$ >>sessions.$host; $*"

@@ -12,8 +12,10 @@ set -u
 # ---- a host dies -----------------------------------------------------------------
 : >lines
 : >said
+touch fails.127.0.0.3
 # shellcheck disable=SC2119  # without options
 begin
+says 'mpirun started no rank: a daemon of it could not begin'
 further 8
 find "$(memory 2)" -name 'rank-0001.*' | grep -q .
 ok $? 'a host has a copy of what the rank of another has in memory'

@@ -37,6 +37,19 @@ static const struct {
      CAUSE_LAUNCH,
      true,
      "255: mpirun: no route"},
+    {"a daemon that could not begin",
+     {.wait = 9,
+      .ranks_status = -1,
+      .unstarted = true,
+      .said = "[vm:1] ORTE_ERROR_LOG: Error in file ess_base_std_orted.c at line 264\n"},
+     CAUSE_LAUNCH,
+     true,
+     "no rank: a daemon of it could not begin"},
+    {"a daemon that went without a word",
+     {.wait = 9, .ranks_status = -1, .unstarted = true, .said = ""},
+     CAUSE_LAUNCH,
+     true,
+     "does not answer"},
     {"a daemon that has gone",
      {.wait = 205 << 8,
       .ranks_status = -1,
@@ -116,7 +129,7 @@ static void try_causes(void) {
                strstr(v.line, cases[i].line),
            "%s: %s: %s", cases[i].what, cause_word(v.cause), v.line);
     }
-    ok(!strcmp(cause_judge(&cases[7].e).host, "b7"), "the host is named");
+    ok(!strcmp(cause_judge(&cases[9].e).host, "b7"), "the host is named");
 }
 
 /* What a rank wrote stays when it is killed in the midst of it. */

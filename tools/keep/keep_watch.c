@@ -28,6 +28,10 @@ enum {
 #define AGAIN_S 1.0  /* until ranks that go on are told again to end */
 #define AWAY_S  0.5  /* between two looks, that is too long to judge by */
 #define REAP_S  0.25 /* what mpirun gets to say how a rank died */
+#define DAEMON_S                                                                           \
+    1.0 /* and to end itself where one of its daemons says that it cannot begin */
+#define LAUNCH_S                                                                           \
+    120 /* until some rank runs; it waits for ever for a daemon that has gone without a word */
 
 struct watch {
     struct keep *k;
@@ -48,6 +52,9 @@ struct watch {
     int doubted;   /* the same of a rank whose gradients are not confirmed */
     int slow;      /* the rank that was named last as slower than its peers; -1 = none is */
     double dead_s; /* when a rank was seen dead; 0 = none */
+    double started_s,
+        failed_s;   /* when mpirun was started, and a daemon of it failed; 0 = none has */
+    bool unstarted; /* it was killed, since it started no rank */
     char stuck[256];
     int64_t oom_before;
     int signals; /* that came before this attempt, or were passed on */
@@ -440,6 +447,29 @@ static void heed_agents(struct watch *w) {
         kill_attempt(w);
 }
 
+/* ---- launching ------------------------------------------------------------------------------ */
+
+/* Ranks on hosts that nobody watches may run without being seen; their lines are. */
+static bool runs(const struct watch *w) {
+    bool any = w->out.spoke;
+    for (int r = 0; r < beats_ranks(w->beats) && !any; r++)
+        any = atomic_load(&beats_at(w->beats, r)->pid) != 0;
+    return any;
+}
+
+/* mpirun is not told where a daemon of another host ends before it has called. Open MPI 4's names the file in
+ * which it gave up. */
+static bool launch_failed(struct watch *w) {
+    if (runs(w))
+        return false;
+    const double now = now_s();
+    if (!w->failed_s && strstr(w->out.tail, "ess_base_std_orted"))
+        w->failed_s = now;
+    if (w->failed_s)
+        return now - w->failed_s > DAEMON_S;
+    return !w->k->o.disk_only && now - w->started_s > LAUNCH_S;
+}
+
 static void look(struct watch *w) {
     heed_agents(w);
     look_at_ranks(w);
@@ -463,6 +493,10 @@ static void look(struct watch *w) {
     if (!w->hung && hangs(w)) {
         w->hung = true;
         find_stuck(w);
+        kill_attempt(w);
+    }
+    if (!w->unstarted && launch_failed(w)) {
+        w->unstarted = true;
         kill_attempt(w);
     }
     if (waitpid(w->pid, &w->wait, WNOHANG) == w->pid)
@@ -519,6 +553,7 @@ static void finish(struct watch *w, struct outcome *o) {
     struct ending e = {.wait = w->wait,
                        .gpu = gpu,
                        .hung = w->hung,
+                       .unstarted = w->unstarted,
                        .asked = w->asked,
                        .said = w->out.tail,
                        .message = "",
@@ -554,6 +589,7 @@ int keep_watch(struct keep *k, const struct plan_file *plan, struct outcome *out
         beats_close(w.beats);
         return -1;
     }
+    w.started_s = now_s();
     w.peers = straggler_create((int)plan->ranks);
     while (!w.over) {
         wait_for_output(&w);
