@@ -202,7 +202,7 @@ enum { OUTPUT_TAIL = 8192 };
 struct output {
     int fd[2]; /* of mpirun's standard output and error */
     struct lines metrics;
-    bool spoke; /* there were some */
+    bool spoke;             /* there were some */
     char tail[OUTPUT_TAIL]; /* of its errors */
     size_t n_tail;
     bool in_block; /* of lines between dashes, mpirun's */
