@@ -264,6 +264,12 @@ refuses 3 'stages\[0\]: layer.1.down is split ' 'an op that is split otherwise t
 run "${model[@]}" --pp 2 --dp 2 -b 16 --to galvatron
 is "$status $(jq -c '[.pp_deg, .pp_division, .chunks > 1, .pipeline_type, .default_dp_type]' out)" \
     '0 [2,"2,2",true,"pipedream_flush","ddp"]' 'Galvatron: a pipeline'
+run "${model[@]}" --pp 2 --dp 2 --tp 2 --sp -b 16 --to galvatron
+is "$status $(jq -c '[.pp_deg, .tp_sizes_enc, .vtp]' out)" '0 [2,"2,2,2,2",2]' 'Galvatron: an embedding that only replicas split'
+run "${model[@]}" --cp 2 --ring --dp 2 -b 16 --to galvatron
+is "$status $(jq -c '[.cp_sizes_enc, .vcp]' out)" '0 ["2,2,2,2",2]' 'Galvatron: a ring'
+run "${model[@]}" --cp 2 --dp 2 -b 16 --to galvatron
+refuses 3 'layer.0: keys and values are gathered' 'keys and values that do not go round'
 run "${model[@]}" --dp 4 --zero 1 -b 16 --to galvatron
 refuses 3 'layer.0: zero is 1' 'a level of ZeRO'
 run "${model[@]}" --pp 2 --tp 2 --dp 2 --zero 1 -b 32 --dtype bf16 --to nnscaler

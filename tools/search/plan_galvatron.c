@@ -22,9 +22,6 @@ static int check_part(const struct plan_job *job, const char *name, struct err *
     if (job->recompute == RECOMPUTE_selective)
         return err_input(err, "%s: %s recomputes layers, not attention alone", name,
                          target);
-    if (job->cp > 1 && !job->ring)
-        return err_input(err, "%s: keys and values are gathered; in %s they go round", name,
-                         target);
     if (job->zero == ZERO_OPTIMIZER)
         return err_input(err,
                          "%s: zero is 1, and %s shards gradients (2) or parameters (3), or "
@@ -59,9 +56,12 @@ static int check(const struct plan *p, const struct plan_job *jobs, struct err *
                          p->n_stages, p->n_groups, target);
     if (p->dtype != DTYPE_f32 && p->reduce == DTYPE_f16)
         return err_input(err, "reduce: %s sums gradients in fp32 or bf16", target);
-    const struct plan_job *split =
-        NULL; /* the first layer that tensor parallelism splits */
+    /* The first layer that tensor parallelism splits. */
+    const struct plan_job *split = NULL;
     for (int b = 0; b < p->model->n_blocks; b++) {
+        if (is_layer(p, b) && jobs[b].cp > 1 && !jobs[b].ring)
+            return err_input(err, "%s: keys and values are gathered; in %s they go round",
+                             p->model->blocks[b].name, target);
         if (!is_layer(p, b) || jobs[b].tp == 1)
             continue;
         if (split && jobs[b].sp != split->sp)

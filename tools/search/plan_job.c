@@ -69,6 +69,9 @@ static int read_mesh(struct plan_job *job, const struct plan_dims *d, int s, int
         if (st->mesh.size[a] == 1)
             continue;
         enum axis_word w = axis_word(m, d, st, part, a);
+        if (w == AXIS_nothing &&
+            part == PART_AROUND) /* an embedding that has a stage to itself */
+            continue;
         if (w == AXIS_nothing)
             return err_input(err,
                              "stages[%d].mesh: axis %s splits nothing, and %s has no "
