@@ -25,6 +25,10 @@ const char *cause_word(enum cause c) {
     return causes[c].word;
 }
 
+bool cause_daemon_failed(const char *said) {
+    return strstr(said, "ess_base_std_orted"); /* the file in which Open MPI 4's gives up */
+}
+
 static struct verdict verdict(enum cause c) {
     return (struct verdict){.cause = c, .restarts = causes[c].restarts};
 }
@@ -78,6 +82,14 @@ static struct verdict judge_host(const struct ending *e) {
     return v;
 }
 
+static struct verdict judge_unstarted(const struct ending *e) {
+    struct verdict v = verdict(CAUSE_LAUNCH);
+    snprintf(v.line, sizeof v.line, "mpirun started no rank: a daemon of it %s",
+             cause_daemon_failed(e->said) ? "could not begin on its host"
+                                          : "does not answer");
+    return v;
+}
+
 static struct verdict judge_done(const struct ending *e) {
     struct verdict v = verdict(e->steps_left ? CAUSE_STOPPED : CAUSE_DONE);
     snprintf(v.line, sizeof v.line, "%s",
@@ -109,14 +121,8 @@ struct verdict cause_judge(const struct ending *e) {
                  *e->stuck ? e->stuck : "all ranks wait");
         return v;
     }
-    if (e->unstarted) {
-        struct verdict v = verdict(CAUSE_LAUNCH);
-        snprintf(v.line, sizeof v.line, "mpirun started no rank: %s",
-                 strstr(e->said, "ess_base_std_orted")
-                     ? "a daemon of it could not begin on its host"
-                     : "a daemon of it does not answer");
-        return v;
-    }
+    if (e->unstarted)
+        return judge_unstarted(e);
     if (code == 0 && e->all_ended)
         return judge_done(e);
     if (e->gpu && *e->gpu && (e->ranks_status < 0 || e->ranks_status == EXIT_SYSTEM))

@@ -64,6 +64,9 @@ struct verdict {
 
 const char *cause_word(enum cause c);
 
+/* Does standard error say that a daemon of mpirun could not begin on its host? */
+bool cause_daemon_failed(const char *said);
+
 struct verdict cause_judge(const struct ending *e);
 
 #endif

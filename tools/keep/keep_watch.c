@@ -25,13 +25,11 @@ enum {
 #define SIZE_S 0.2 /* how often the journal is asked for another size */
 #define WORTH                                                                              \
     0.95 /* of the time that a step takes now, what another plan is worth an interruption for */
-#define AGAIN_S 1.0  /* until ranks that go on are told again to end */
-#define AWAY_S  0.5  /* between two looks, that is too long to judge by */
-#define REAP_S  0.25 /* what mpirun gets to say how a rank died */
-#define DAEMON_S                                                                           \
-    1.0 /* and to end itself where one of its daemons says that it cannot begin */
-#define LAUNCH_S                                                                           \
-    120 /* until some rank runs; it waits for ever for a daemon that has gone without a word */
+#define AGAIN_S  1.0  /* until ranks that go on are told again to end */
+#define AWAY_S   0.5  /* between two looks, that is too long to judge by */
+#define REAP_S   0.25 /* what mpirun gets to say how a rank died */
+#define DAEMON_S 1.0  /* and to end itself after a daemon of it could not begin */
+#define LAUNCH_S 120  /* and to start a rank, for a daemon may go without a word */
 
 struct watch {
     struct keep *k;
@@ -52,9 +50,9 @@ struct watch {
     int doubted;   /* the same of a rank whose gradients are not confirmed */
     int slow;      /* the rank that was named last as slower than its peers; -1 = none is */
     double dead_s; /* when a rank was seen dead; 0 = none */
-    double started_s,
-        failed_s;   /* when mpirun was started, and a daemon of it failed; 0 = none has */
-    bool unstarted; /* it was killed, since it started no rank */
+    double started_s; /* when mpirun was, */
+    double failed_s;  /* and when a daemon of it could not begin; 0 = all could */
+    bool unstarted;   /* it was killed, since it started no rank */
     char stuck[256];
     int64_t oom_before;
     int signals; /* that came before this attempt, or were passed on */
@@ -457,13 +455,12 @@ static bool runs(const struct watch *w) {
     return any;
 }
 
-/* mpirun is not told where a daemon of another host ends before it has called. Open MPI 4's names the file in
- * which it gave up. */
+/* mpirun waits for ever for a daemon that ends on its host before it has called. */
 static bool launch_failed(struct watch *w) {
     if (runs(w))
         return false;
     const double now = now_s();
-    if (!w->failed_s && strstr(w->out.tail, "ess_base_std_orted"))
+    if (!w->failed_s && cause_daemon_failed(w->out.tail))
         w->failed_s = now;
     if (w->failed_s)
         return now - w->failed_s > DAEMON_S;

@@ -114,33 +114,37 @@ static int64_t entry(const struct plan_job *job, enum list list) {
     return 0;
 }
 
-static json_t *joined(const struct plan *p, const struct plan_job *jobs, enum list list) {
+static json_t *joined(const int64_t *x, int n) {
     char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
     if (!f)
         return NULL;
-    for (int b = 0, n = 0; b < p->model->n_blocks; b++)
-        if (is_layer(p, b))
-            fprintf(f, "%s%lld", n++ ? "," : "", (long long)entry(&jobs[b], list));
+    for (int i = 0; i < n; i++)
+        fprintf(f, "%s%lld", i ? "," : "", (long long)x[i]);
     fclose(f);
     json_t *value = json_string(text);
     free(text);
     return value;
 }
 
-static json_t *division(const struct plan_job *job) {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    if (!f)
-        return NULL;
-    for (int s = 0; s < job->plan->n_stages; s++)
-        fprintf(f, "%s%d", s ? "," : "", job->blocks[s]);
-    fclose(f);
-    json_t *value = json_string(text);
-    free(text);
-    return value;
+static void add_lists(json_t *doc, const struct plan *p, const struct plan_job *jobs) {
+    int64_t *x = mem_array((size_t)(p->model->n_blocks + p->n_stages), sizeof *x);
+    bool experts = false;
+    for (int b = 0; b < p->model->n_blocks; b++)
+        experts |= is_layer(p, b) && jobs[b].ep > 1;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        int n = 0;
+        for (int b = 0; b < p->model->n_blocks; b++)
+            if (is_layer(p, b))
+                x[n++] = entry(&jobs[b], lists[i].list);
+        if (experts || !strstr(lists[i].name, "ep_sizes"))
+            json_object_set_new(doc, lists[i].name, joined(x, n));
+    }
+    for (int s = 0; s < p->n_stages; s++)
+        x[s] = jobs[0].blocks[s];
+    json_object_set_new(doc, "pp_division", joined(x, p->n_stages));
+    free(x);
 }
 
 static json_t *document(const struct plan *p, const struct plan_job *jobs, int zero) {
@@ -151,13 +155,7 @@ static json_t *document(const struct plan *p, const struct plan_job *jobs, int z
                             "global_bsz", (json_int_t)p->batch, "chunks",
                             (json_int_t)plan_micro_batches(p), "pipeline_type",
                             pipeline_type(p), "default_dp_type", types[zero]);
-    bool experts = false;
-    for (int b = 0; b < p->model->n_blocks; b++)
-        experts |= is_layer(p, b) && jobs[b].ep > 1;
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        if (experts || !strstr(lists[i].name, "ep_sizes"))
-            json_object_set_new(doc, lists[i].name, joined(p, jobs, lists[i].list));
-    json_object_set_new(doc, "pp_division", division(&jobs[0]));
+    add_lists(doc, p, jobs);
     json_object_set_new(doc, "vtp", json_integer(around->tp));
     json_object_set_new(doc, "vsp", json_integer(0));
     json_object_set_new(doc, "vcp", json_integer(around->cp));

@@ -363,10 +363,10 @@ int plan_job_of(struct plan_job *job, const struct plan *p, const char *target,
 }
 
 /* Blocks inside others are no parts, nor is what is around them where nothing is. */
-static bool is_part(const struct model *m, int part) {
+static bool is_part(const struct plan *p, int part) {
     bool is = false;
-    for (int op = 0; op < m->n_ops && !is; op++)
-        is = in_part(m, part, op);
+    for (int s = 0; s < p->n_stages && !is; s++)
+        is = has_part(p->model, &p->stages[s], part);
     return is;
 }
 
@@ -386,7 +386,7 @@ struct plan_job *plan_job_layers(const struct plan *p, const char *target,
     }
     plan_dims_release(&dims);
     for (int b = 0; b <= n && rc == 0; b++) {
-        bool seen = !is_part(p->model, b == n ? PART_AROUND : b);
+        bool seen = !is_part(p, b == n ? PART_AROUND : b);
         for (int k = 0; k < b && !seen; k++)
             seen = same_words(&jobs[k], &jobs[b]);
         rc = seen ? 0 : compare(jobs, n, b, target, err);

@@ -1,16 +1,30 @@
-/* A plan for trainers that take degrees from a file: torchtitan's sections, DeepSpeed's JSON,
- * accelerate's YAML, nnScaler's arguments. Names are those of torchtitan/config/job_config.py (before 2026-02-23; the same
- * names are fields of its dataclasses since), deepspeed/runtime/config.py and
- * accelerate/utils/dataclasses.py. */
+/* A plan for trainers that take degrees from a file: torchtitan's sections, DeepSpeed's JSON, accelerate's YAML,
+ * nnScaler's arguments. Names are those of torchtitan/config/job_config.py (before 2026-02-23; the same names are
+ * fields of its dataclasses since), deepspeed/runtime/config.py and accelerate/utils/dataclasses.py. */
 #include "plan_job.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static FILE *open_text(char **text) {
-    static size_t size; /* nobody reads it */
-    *text = NULL;
-    return open_memstream(text, &size);
+struct trainer {
+    const char *name;
+    int (*check)(const struct plan_job *job, struct err *err); /* what it cannot say */
+    void (*put)(FILE *f, const struct plan_job *job);
+};
+
+static char *say(const struct plan *p, const struct trainer *t, struct err *err) {
+    struct plan_job job;
+    char *text = NULL;
+    size_t size = 0;
+    if (plan_job_of(&job, p, t->name, err) < 0)
+        return NULL;
+    FILE *f = t->check(&job, err) == 0 ? open_memstream(&text, &size) : NULL;
+    if (f) {
+        t->put(f, &job);
+        fclose(f);
+    }
+    plan_job_release(&job);
+    return text;
 }
 
 static const char *yes(bool b) {
@@ -60,8 +74,11 @@ static int check_titan(const struct plan_job *job, struct err *err) {
         refuse_if(p->dtype == DTYPE_f16, "dtype", "torchtitan trains in bf16 or fp32",
                   err) < 0)
         return -1;
-    return refuse_if(job->zero != ZERO_NONE && job->zero < ZERO_GRADIENTS, "stages[0].zero",
-                     "torchtitan shards gradients (2) or parameters (3), or nothing", err);
+    if (refuse_if(job->zero != ZERO_NONE && job->zero < ZERO_GRADIENTS, "stages[0].zero",
+                  "torchtitan shards gradients (2) or parameters (3), or nothing", err) < 0)
+        return -1;
+    return refuse_if(job->recompute == RECOMPUTE_selective, "stages[0].recompute",
+                     "torchtitan has nothing that recomputes attention alone", err);
 }
 
 /* Parameters are gathered again for the backward pass under level 3, and kept under level 2. */
@@ -103,26 +120,14 @@ static void put_titan(FILE *f, const struct plan_job *job) {
 }
 
 char *plan_to_torchtitan(const struct plan *p, struct err *err) {
-    struct plan_job job;
-    char *text = NULL;
-    if (plan_job_of(&job, p, "torchtitan", err) < 0)
-        return NULL;
-    int rc = check_titan(&job, err);
-    if (rc == 0 && job.recompute == RECOMPUTE_selective)
-        rc = err_input(err, "stages[0].recompute: torchtitan has nothing that recomputes "
-                            "attention alone");
-    FILE *f = rc == 0 ? open_text(&text) : NULL;
-    if (f) {
-        put_titan(f, &job);
-        fclose(f);
-    }
-    plan_job_release(&job);
-    return text;
+    static const struct trainer t = {"torchtitan", check_titan, put_titan};
+    return say(p, &t, err);
 }
 
 /* ---- DeepSpeed ------------------------------------------------------------------------------- */
 
-static int check_deepspeed(const struct plan_job *job, const char *name, struct err *err) {
+/* accelerate's configuration has no more words. */
+static int check_degrees(const struct plan_job *job, const char *name, struct err *err) {
     if (job->recompute == RECOMPUTE_selective)
         return err_input(
             err, "stages[0].recompute: %s has nothing that recomputes attention alone",
@@ -141,6 +146,10 @@ static int check_deepspeed(const struct plan_job *job, const char *name, struct 
                          "not",
                          name);
     return 0;
+}
+
+static int check_deepspeed(const struct plan_job *job, struct err *err) {
+    return check_degrees(job, "DeepSpeed", err);
 }
 
 static json_t *deepspeed_json(const struct plan_job *job) {
@@ -165,26 +174,21 @@ static json_t *deepspeed_json(const struct plan_job *job) {
     return doc;
 }
 
+static void put_deepspeed(FILE *f, const struct plan_job *job) {
+    json_t *doc = deepspeed_json(job);
+    json_write(doc, f);
+    json_decref(doc);
+}
+
 char *plan_to_deepspeed(const struct plan *p, struct err *err) {
-    struct plan_job job;
-    char *text = NULL;
-    if (plan_job_of(&job, p, "DeepSpeed", err) < 0)
-        return NULL;
-    FILE *f = check_deepspeed(&job, "DeepSpeed", err) == 0 ? open_text(&text) : NULL;
-    if (f) {
-        json_t *doc = deepspeed_json(&job);
-        json_write(doc, f);
-        json_decref(doc);
-        fclose(f);
-    }
-    plan_job_release(&job);
-    return text;
+    static const struct trainer t = {"DeepSpeed", check_deepspeed, put_deepspeed};
+    return say(p, &t, err);
 }
 
 /* ---- accelerate ------------------------------------------------------------------------------ */
 
 static int check_accelerate(const struct plan_job *job, struct err *err) {
-    if (check_deepspeed(job, "accelerate", err) < 0)
+    if (check_degrees(job, "accelerate", err) < 0)
         return -1;
     if (job->tp > 1 && job->dp > 1 && job->zero < ZERO_GRADIENTS)
         return err_input(err,
@@ -223,17 +227,8 @@ static void put_accelerate(FILE *f, const struct plan_job *job) {
 }
 
 char *plan_to_accelerate(const struct plan *p, struct err *err) {
-    struct plan_job job;
-    char *text = NULL;
-    if (plan_job_of(&job, p, "accelerate", err) < 0)
-        return NULL;
-    FILE *f = check_accelerate(&job, err) == 0 ? open_text(&text) : NULL;
-    if (f) {
-        put_accelerate(f, &job);
-        fclose(f);
-    }
-    plan_job_release(&job);
-    return text;
+    static const struct trainer t = {"accelerate", check_accelerate, put_accelerate};
+    return say(p, &t, err);
 }
 
 /* ---- nnScaler ---------------------------------------------------------------------------------- */
@@ -259,12 +254,11 @@ static int check_nnscaler(const struct plan_job *job, struct err *err) {
  * cut, and what is split inside of one, nnScaler finds by its own measurements. */
 static void put_nnscaler(FILE *f, const struct plan_job *job) {
     const struct plan *p = job->plan;
-    const int64_t replicas = job->dp;
     fprintf(f,
             "compute_config:\n  plan_ngpus: %lld\n  runtime_ngpus: %d\n  use_zero: %s\n"
             "  use_end2end: true\n  pas_config:\n    update_freq: %lld\n"
             "    pipeline_nstages: %lld\n",
-            (long long)(p->devices / replicas), p->devices, yes(job->zero != ZERO_NONE),
+            (long long)(p->devices / job->dp), p->devices, yes(job->zero != ZERO_NONE),
             (long long)plan_micro_batches(p), (long long)job->pp);
     if (job->pp > 1)
         fputs("    pipeline_scheduler: 1f1b\n"
@@ -280,15 +274,6 @@ static void put_nnscaler(FILE *f, const struct plan_job *job) {
 }
 
 char *plan_to_nnscaler(const struct plan *p, struct err *err) {
-    struct plan_job job;
-    char *text = NULL;
-    if (plan_job_of(&job, p, "nnScaler", err) < 0)
-        return NULL;
-    FILE *f = check_nnscaler(&job, err) == 0 ? open_text(&text) : NULL;
-    if (f) {
-        put_nnscaler(f, &job);
-        fclose(f);
-    }
-    plan_job_release(&job);
-    return text;
+    static const struct trainer t = {"nnScaler", check_nnscaler, put_nnscaler};
+    return say(p, &t, err);
 }

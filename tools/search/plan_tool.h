@@ -38,7 +38,7 @@ json_t *plan_make_for(const struct plan_words *w, struct model *m, struct err *e
 json_t *plan_from_aceso(const json_t *config, struct err *err);
 json_t *plan_to_aceso(const struct plan *p, struct err *err);
 
-/* ---- plan_job.c, plan_megatron.c, plan_others.c ----------------------------------------------- */
+/* ---- plan_job.c, plan_megatron.c, plan_others.c, plan_galvatron.c ------------------------------ */
 
 /* The plan as what another trainer reads, as text; free() it. NULL on failure: what that trainer cannot
  * say is refused by op or stage. */
@@ -47,7 +47,7 @@ char *plan_to_torchtitan(const struct plan *p, struct err *err);
 char *plan_to_deepspeed(const struct plan *p, struct err *err);
 char *plan_to_accelerate(const struct plan *p, struct err *err);
 char *plan_to_nnscaler(const struct plan *p, struct err *err);
-char *plan_to_galvatron(const struct plan *p, struct err *err); /* plan_galvatron.c */
+char *plan_to_galvatron(const struct plan *p, struct err *err);
 
 /* ---- plan_megatron_in.c ------------------------------------------------------------------------ */
 
