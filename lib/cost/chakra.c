@@ -19,9 +19,10 @@ enum { ALL_REDUCE = 0, ALL_GATHER = 2, ALL_TO_ALL = 6, REDUCE_SCATTER = 7 };
 
 /* ---- groups of ranks ----------------------------------------------------------------------------------- */
 
+/* Names count from 1: ASTRA-sim takes group 0 for all ranks, whatever the list says. */
 struct groups {
-    json_t *list;   /* "0": [ranks] */
-    json_t *number; /* "first,second,..." -> "0" */
+    json_t *list;   /* "1": [ranks] */
+    json_t *number; /* "[first,second,...]" -> "1" */
 };
 
 static const char *group_of(struct groups *s, const int *ranks, int n) {
@@ -31,7 +32,7 @@ static const char *group_of(struct groups *s, const int *ranks, int n) {
         json_array_append_new(list, json_integer(ranks[i]));
     char *key = json_dumps(list, JSON_COMPACT);
     if (!json_object_get(s->number, key)) {
-        char *name = arena_printf(&arena, "%zu", json_object_size(s->list));
+        char *name = arena_printf(&arena, "%zu", json_object_size(s->list) + 1);
         json_object_set(s->list, name, list);
         json_object_set_new(s->number, key, json_string(name));
     }
@@ -97,17 +98,22 @@ static void put_deps(struct wire_out *node, int field, const struct list *deps) 
         wire_put_uints(node, field, deps->p, deps->n);
 }
 
+static void push_once(struct list *l, int64_t id) {
+    int64_t k = 0;
+    while (k < l->n && l->p[k] != id)
+        k++;
+    if (k == l->n)
+        arr_push(l, id);
+}
+
 /* Who wrote what an instruction reads or writes over, each once. */
 static void find_writers(const struct writer *w, int stage, const struct instr *i,
                          struct list *out) {
     int b[INSTR_MAX_BUFFERS], n = instr_buffers(i, b);
     for (int k = 0; k < n; k++) {
         const int whole = buffer_whole(w->g->stages[stage].buffers, b[k]);
-        int64_t by = w->written[stage][whole], have = 0;
-        while (have < out->n && out->p[have] != by)
-            have++;
-        if (by && have == out->n)
-            arr_push(out, by);
+        if (w->written[stage][whole])
+            push_once(out, w->written[stage][whole]);
     }
 }
 
@@ -140,14 +146,17 @@ static void begin_node(struct writer *w, struct wire_out *node, const struct ins
 }
 
 /* What runs in order waits for what ran before; what is only started also for the last of its kind, and
- * nothing in order waits for it. */
+ * nothing in order waits for it. The order is among the data dependencies too, since Chakra's own feeder
+ * looks at nothing else. */
 static void end_node(struct writer *w, struct wire_out *node, int type, bool in_order,
-                     const struct list *data) {
+                     struct list *data) {
     struct list wait = {0};
     for (int64_t k = 0; k < w->order.n; k++)
-        arr_push(&wait, w->order.p[k]);
+        push_once(&wait, w->order.p[k]);
     if (!in_order && w->last[type])
-        arr_push(&wait, w->last[type]);
+        push_once(&wait, w->last[type]);
+    for (int64_t k = 0; k < wait.n; k++)
+        push_once(data, wait.p[k]);
     put_deps(node, 4, &wait);
     put_deps(node, 5, data);
     put_message(w->f, node);
@@ -188,16 +197,20 @@ static const char *collective_group(struct writer *w, const struct stage *s,
     return name;
 }
 
-/* All numbers of the group's tensor count: of a gather what comes out, of a scatter what goes in. */
+/* The size is what a rank puts in, as ASTRA-sim reads it: the instruction's numbers count a gather by what
+ * comes out. */
 static void write_collective(struct writer *w, struct action a, const struct instr *i,
                              double us) {
     const struct stage *s = &w->g->plan->stages[a.stage];
+    const int type = collective_type(i->code);
+    const int64_t parts = type == ALL_GATHER ? i->n.v[1] : 1;
     struct wire_out node = {0};
     struct list data = {0};
     find_writers(w, a.stage, i, &data);
     begin_node(w, &node, i, a, COLLECTIVE, us);
-    attr_int(&node, "comm_type", INT64, (uint64_t)collective_type(i->code));
-    attr_int(&node, "comm_size", INT64, (uint64_t)(i->n.v[0] * dtype_size(i->dtype)));
+    attr_int(&node, "comm_type", INT64, (uint64_t)type);
+    attr_int(&node, "comm_size", INT64,
+             (uint64_t)(i->n.v[0] / parts * dtype_size(i->dtype)));
     attr_text(&node, "pg_name", collective_group(w, s, i));
     end_node(w, &node, COLLECTIVE, i->work < 0, &data);
     write_buffers(w, a.stage, i);

@@ -1,6 +1,7 @@
 /* Chakra traces: what stands in the files is the program. Nodes are counted against the schedule's
  * instructions, each waits for nodes before it alone, every send has its receive with the same tag and size,
- * and all ranks of a group have the same collectives in the same order. */
+ * and all ranks of a group have the same collectives in the same order. Two rules are others': feeders follow
+ * data alone, so the order is among it, and group 0 is all ranks for ASTRA-sim. */
 #include "cost/chakra.h"
 
 #include "common/file.h"
@@ -15,7 +16,7 @@ struct node {
     uint64_t id, type;
     int64_t src, dst, tag, size, kind;
     char group[16];
-    bool waits; /* all that it waits for stands before it */
+    bool waits; /* all that it waits for stands before it, and its data has all of it */
 };
 
 struct end {
@@ -57,19 +58,26 @@ static void read_attribute(struct wire in, struct node *n) {
 static struct node read_node(struct wire in) {
     struct wire_field f;
     struct node n = {.waits = true, .kind = -1};
+    uint64_t order[4], dep; /* at most what ran before, and the last of its kind */
+    int n_order = 0, have = 0;
     while (wire_next(&in, &f, NULL) > 0) {
         uint8_t one[10];
-        uint64_t dep;
         if (f.number == 1)
             n.id = f.value;
         if (f.number == 3)
             n.type = f.value;
         struct wire rest = wire_numbers(&f, one);
-        while ((f.number == 4 || f.number == 5) && wire_number(&rest, WIRE_VARINT, &dep))
+        while ((f.number == 4 || f.number == 5) && wire_number(&rest, WIRE_VARINT, &dep)) {
             n.waits &= dep > 0 && dep < n.id;
+            if (f.number == 4 && n_order < 4)
+                order[n_order++] = dep;
+            for (int k = 0; k < n_order && f.number == 5; k++)
+                have += order[k] == dep;
+        }
         if (f.number == 10)
             read_attribute(f.bytes, &n);
     }
+    n.waits &= have == n_order;
     return n;
 }
 
@@ -177,6 +185,7 @@ static void check(const char *plan) {
         int64_t first = json_integer_value(json_array_get(ranks, 0));
         json_array_foreach(ranks, i, rank) {
             const uint64_t *order = &s.order[atoi(name) % 8 * 8];
+            same &= atoi(name) > 0;
             same &= order[json_integer_value(rank)] == order[first] && order[first];
         }
     }
