@@ -30,6 +30,7 @@ PLANS = {
     "uneven": ["--pp", "8"],
     "interleaved": ["--pp", "2", "--chunks", "3", "--recompute", "full"],
     "context": ["--cp", "2", "--ring", "--dp", "2", "--zero", "2"],
+    "micro-batches": ["--tp", "2", "--dp", "4", "--zero", "1", "--micro-batch", "16"],
 }
 
 
@@ -117,12 +118,15 @@ def torchtitan():
         else:
             read = tomllib.loads(text)
             known = {f.name for c in (ParallelismConfig, TrainingConfig) for f in dataclasses.fields(c)}
-            extra = (set(read["parallelism"]) | set(read["training"])) - known
-            ok(not extra, f"torchtitan: {name}: its fields are known {sorted(extra)}")
+            gone = set(re.findall(r"(?m)^# until .*\n(\w+) =", text))
+            extra = (set(read["parallelism"]) | set(read["training"])) - known - gone
+            ok(not extra and not gone & known,
+               f"torchtitan: {name}: its fields are known {sorted(extra)}, but for {sorted(gone)}")
 
 
 def deepspeed():
-    from deepspeed.runtime.config import DeepSpeedConfig  # needs no device
+    import types
+    from deepspeed.runtime import config  # needs no device, but asks how many ranks there are
     for name, args in PLANS.items():
         text = written("deepspeed", args)
         if text is None:
@@ -130,8 +134,13 @@ def deepspeed():
             continue
         path = os.path.join(folder, "deepspeed.json")
         open(path, "w").write(text)
-        c = DeepSpeedConfig(path)
-        ok(c.zero_config.stage >= 0, f"deepspeed: {name}: ZeRO {c.zero_config.stage}")
+        tp = int(args[args.index("--tp") + 1]) if "--tp" in args else 1
+        replicas = types.SimpleNamespace(get_data_parallel_world_size=lambda: 8 // tp)
+        config.dist = types.SimpleNamespace(get_rank=lambda: 0)
+        c = config.DeepSpeedConfig(path, mpu=replicas)
+        ok(c.train_batch_size == 64 and f"{c.zero_config.stage}" == args[args.index("--zero") + 1],
+           f"deepspeed: {name}: ZeRO {c.zero_config.stage}, {c.train_micro_batch_size_per_gpu} samples a rank and "
+           f"micro-batch, {c.gradient_accumulation_steps} of them on {8 // tp} replicas, {c.train_batch_size} in all")
 
 
 def galvatron():

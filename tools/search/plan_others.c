@@ -102,7 +102,9 @@ static void put_titan(FILE *f, const struct plan_job *job) {
     fprintf(f, "tensor_parallel_degree = %lld\ncontext_parallel_degree = %lld\n",
             (long long)job->tp, (long long)job->cp);
     if (job->ring)
-        fputs("context_parallel_rotate_method = \"alltoall\"\n", f);
+        fputs("# until torchtitan 0.2; later ones have no such field\n"
+              "context_parallel_rotate_method = \"alltoall\"\n",
+              f);
     if (job->tp > 1 && !job->sp) /* which configurations before 2026-02-23 cannot say */
         fputs("enable_sequence_parallel = false\n", f);
     if (job->ep > 1)
