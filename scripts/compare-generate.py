@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What weft-sample writes is what Hugging Face's transformers generates, token for token.
+"""What weft-sample writes is what Hugging Face's transformers generates, token for token, as probable.
 
     PYTHON=... ; $PYTHON scripts/compare-generate.py [--bin BUILD/bin] [--prompts N] [CASE...]
 
@@ -9,9 +9,14 @@ configuration of scripts/compare-transformers.py, and saves it. weft-sample read
 writes greedily behind some prompts of different lengths, all at once; transformers' generate does
 the same one prompt after the other. Sequences go up to the model's last position.
 
-Prints per case how many tokens are equal. Ends with status 1 if one is not.
+The tokens' logarithms of probabilities are compared with those that transformers has of the whole
+sequence at once. Models that write nothing, such as BERT, are passed over.
+
+Prints per case how many tokens are equal, and the largest difference of a logarithm, beside the largest
+logit. Ends with status 1 if a token is another, or a logarithm differs by more than 1e-5 of that.
 """
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -27,6 +32,9 @@ cases = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(cases)
 
 
+LIMIT = 1e-5
+
+
 def generate(model, prompt, new):
     """The tokens behind the prompt, greedily; of an encoder's model those behind its first."""
     ids = torch.tensor([prompt])
@@ -35,23 +43,37 @@ def generate(model, prompt, new):
     caches = not model.config.is_encoder_decoder
     out = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False,
                          max_new_tokens=new, pad_token_id=0, use_cache=caches)
-    return out[0, given:].tolist()
+    return out[0].tolist(), given
+
+
+def logprobs(model, prompt, sequence, given):
+    """Of the tokens behind the given ones, and the largest logit."""
+    ids = torch.tensor([sequence[:-1]])
+    given_to = dict(input_ids=torch.tensor([prompt]), decoder_input_ids=ids) if model.config.is_encoder_decoder \
+        else dict(input_ids=ids)
+    with torch.no_grad():
+        logits = model(**given_to).logits[0, given - 1:].double()
+    chosen = torch.tensor(sequence[given:])
+    return torch.log_softmax(logits, -1).gather(1, chosen[:, None])[:, 0], logits.abs().max().item()
 
 
 def sample(bin, folder, prompts, new, stop):
-    command = [f"{bin}/weft-sample", "-q", "--ids", "--temperature", "0", "-n", str(new)]
+    command = [f"{bin}/weft-sample", "-q", "--ids", "--json", "--temperature", "0", "-n", str(new)]
     command += ["--stop", str(stop)] if stop is not None else []
     done = subprocess.run(command + [folder], capture_output=True, text=True,
                           input="".join(" ".join(map(str, p)) + "\n" for p in prompts))
     if done.returncode:
         sys.exit(f"{' '.join(command)}\n{done.stderr}")
-    return [[int(t) for t in line.split()] for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def compare(name, case, bin, folder, n):
     sizes, rng = case["sizes"], np.random.default_rng(5)
     torch.manual_seed(2)
     model = case["make"](sizes).eval()
+    if not model.can_generate():
+        print(f"{name}: writes nothing")
+        return True
     for p in model.parameters():
         torch.nn.init.normal_(p, std=0.3 if p.dim() > 1 else 0.6)
     encodes = model.config.is_encoder_decoder
@@ -65,18 +87,21 @@ def compare(name, case, bin, folder, n):
                for _ in range(n)]
     new = sizes["target_seq"] if encodes else sizes["seq"] - max(map(len, prompts))
     ours = sample(bin, folder, prompts, new, stop)
-    wrong = total = kinds = 0
+    wrong = total = kinds = off = 0
     for prompt, mine in zip(prompts, ours):
-        theirs = generate(model, prompt, new)
-        if stop is not None and stop in theirs:
-            theirs = theirs[:theirs.index(stop)]
-        total += len(theirs)
-        kinds += len(set(theirs))
-        wrong += mine != theirs
-        if mine != theirs:
-            print(f"{name}: behind {prompt}: {mine}, transformers {theirs}")
-    wrong += len(ours) != len(prompts)
-    print(f"{name}: {total} tokens behind {n} prompts, {kinds} kinds: "
+        theirs, given = generate(model, prompt, new)
+        if stop is not None and stop in theirs[given:]:
+            theirs = theirs[:theirs.index(stop, given)]
+        total += len(theirs) - given
+        kinds += len(set(theirs[given:]))
+        if mine["tokens"] != theirs[given:]:
+            wrong += 1
+            print(f"{name}: behind {prompt}: {mine['tokens']}, transformers {theirs[given:]}")
+        elif len(theirs) > given:
+            logs, largest = logprobs(model, prompt, theirs, given)
+            off = max(off, (logs - torch.tensor(mine["logprobs"])).abs().max().item() / largest)
+    wrong += len(ours) != len(prompts) or off > LIMIT
+    print(f"{name}: {total} tokens behind {n} prompts, {kinds} kinds, logarithms within {off:.1e}: "
           f"{'equal' if not wrong else 'DIFFERENT'}")
     return not wrong
 

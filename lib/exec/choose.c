@@ -66,3 +66,11 @@ int64_t choose_token(struct chooser *c, const struct choice *how, const float *l
             return c->all[i].id;
     return c->all[n - 1].id;
 }
+
+double choose_logprob(const float *logits, int64_t vocab, int64_t id) {
+    const double most = logits[most_likely(logits, vocab)];
+    double sum = 0;
+    for (int64_t i = 0; i < vocab; i++)
+        sum += exp((double)logits[i] - most);
+    return (double)logits[id] - most - log(sum);
+}

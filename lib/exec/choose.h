@@ -29,4 +29,7 @@ void chooser_release(struct chooser *c);
 int64_t choose_token(struct chooser *c, const struct choice *how, const float *logits,
                      double u);
 
+/* The natural logarithm of the probability that the model gives a token, whatever is chosen and how. */
+double choose_logprob(const float *logits, int64_t vocab, int64_t id);
+
 #endif

@@ -36,6 +36,8 @@ sample --temperature 0 -n 22 -p 'the cat sat on a mat; the c' llama
 is "$status $(cat out)" '0 the cat sat on a mat; the cat sat on a mat; the c' 'it writes what it was taught'
 sample --json --temperature 0 -n 4 -p 'the cat s' llama
 is "$(jq -c '[.prompt, .text, .tokens]' out)" '["the cat s","at o",[97,116,32,111]]' 'as JSON'
+is "$(jq -c '.logprobs | [length, all(. < 0 and . > -0.7)]' out)" '[4,true]' \
+    'each more probable than all others together'
 printf 'the cat\nsat on a\n' >prompts
 sample --temperature 0 -n 5 --prompts prompts llama
 is "$(paste -sd'|' out)" 'the cat sat |sat on a mat;' 'several prompts'

@@ -32,6 +32,13 @@ int main(void) {
     struct choice greedy = {.temperature = 0, .top_p = 1};
     ok(choose_token(&c, &greedy, logits, 0.99) == 1, "greedy: the first of the largest");
 
+    const float large[] = {1000, 1000 + logf(2), 1000 + logf(5)};
+    double off = 0;
+    for (int i = 0; i < 3; i++)
+        off = fmax(off,
+                   fabs(choose_logprob(large, 3, i) - log((i ? i == 1 ? 2 : 5 : 1) / 8.0)));
+    ok(off < 1e-4, "logarithms of 1, 2 and 5 eighths, of logits beyond exp (%.1e)", off);
+
     struct choice all = {.temperature = 1, .top_p = 1};
     double d = farthest(&c, &all, share);
     ok(d < 1e-3, "all: as the model says (%.1e)", d);

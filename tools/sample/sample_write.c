@@ -31,6 +31,7 @@ struct writing {
     int64_t *begun;  /* [batch] of them those that were given */
     bool *over;      /* [batch] it has all that is wanted, or has stopped */
     float *logits;   /* [batch, vocab] */
+    double *logprob; /* [batch, positions] of what was chosen, in --json; NULL else */
     struct chooser chooser;
     bool streams; /* text goes out as it is made */
     struct whole_text whole;
@@ -87,6 +88,9 @@ static void choose(struct writing *w, int64_t at) {
             w->over[b] = true;
             continue;
         }
+        if (w->logprob)
+            w->logprob[b * w->positions + w->known[b]] =
+                choose_logprob(w->logits + b * w->vocab, w->vocab, id);
         w->tokens[b * w->positions + w->known[b]++] = (int32_t)id;
         w->over[b] = w->known[b] - w->begun[b] == w->o->tokens;
         if (w->streams)
@@ -159,10 +163,13 @@ static void print_ids(const struct writing *w, int64_t b) {
 static void print_json(const struct writing *w, int64_t b) {
     const int32_t *t = w->tokens + b * w->positions + w->begun[b];
     const int64_t n = w->known[b] - w->begun[b];
-    json_t *ids = json_array();
-    for (int64_t i = 0; i < n; i++)
+    json_t *ids = json_array(), *logs = json_array();
+    for (int64_t i = 0; i < n; i++) {
         json_array_append_new(ids, json_integer(t[i]));
-    json_t *line = json_pack("{s:o}", "tokens", ids);
+        json_array_append_new(logs,
+                              json_real(w->logprob[b * w->positions + w->begun[b] + i]));
+    }
+    json_t *line = json_pack("{s:o, s:o}", "tokens", ids, "logprobs", logs);
     const char *prompt = w->p->all.p[b].text;
     if (prompt) {
         json_t *given = json_string(prompt);
@@ -277,6 +284,8 @@ int sample_write(struct sample_decoding *x, const struct prompts *p,
     w.begun = mem_array((size_t)batch, sizeof *w.begun);
     w.over = mem_array((size_t)batch, sizeof *w.over);
     w.logits = mem_array((size_t)(batch * w.vocab), sizeof *w.logits);
+    if (o->json)
+        w.logprob = mem_array((size_t)(batch * positions), sizeof *w.logprob);
     w.chooser = chooser_create(w.vocab);
     give(&w, x->source->model);
     if (w.streams)
@@ -287,6 +296,7 @@ int sample_write(struct sample_decoding *x, const struct prompts *p,
     if (rc == 0)
         print_all(&w);
     chooser_release(&w.chooser);
+    free(w.logprob);
     free(w.logits);
     free(w.over);
     free(w.begun);
