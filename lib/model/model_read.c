@@ -35,37 +35,56 @@ static json_t *choose(struct reader *r, const json_t *names, const char *key, js
     return rc < 0 ? NULL : json_array_get(of, (size_t)at);
 }
 
+/* Names that are bound to a number or an expression, which is read where it is used, for instance i. */
+static int bind_plain(json_t *binds, int64_t i, int64_t n, json_t *names, struct err *err) {
+    const char *key;
+    json_t *value;
+    json_object_foreach(binds, key, value) {
+        if (json_is_array(value) && json_array_size(value) != (size_t)n)
+            return err_input(err, "bind.%s: expected %lld values, one per block, got %zu",
+                             key, (long long)n, json_array_size(value));
+        if (!json_is_object(value))
+            json_object_set(names, key,
+                            json_is_array(value) ? json_array_get(value, (size_t)i)
+                                                 : value);
+    }
+    return 0;
+}
+
+/* Choices see the names that are bound without one: members of an object have no order. */
+static int bind_choices(struct reader *r, json_t *binds, json_t *names, struct err *err) {
+    json_t *plain = json_copy(names), *value;
+    const char *key;
+    int rc = 0;
+    json_object_foreach(binds, key, value) {
+        json_t *one =
+            json_is_object(value) && rc == 0 ? choose(r, plain, key, value, err) : NULL;
+        if (one)
+            json_object_set(names, key, one);
+        else if (json_is_object(value))
+            rc = -1;
+    }
+    json_decref(plain);
+    return rc;
+}
+
 /* What "bind" and "index" say for instance i; a new reference. */
 static json_t *bind_names(struct reader *r, const json_t *v, int64_t i, int64_t n,
                           struct err *err) {
-    json_t *names = json_object();
-    const char *index = NULL, *key;
-    json_t *value, *binds = json_object_get(v, "bind");
-    if (json_opt_str(v, "index", &index, err) < 0 || (binds && !json_is_object(binds))) {
-        if (binds)
-            err_input(err, "bind: expected an object, got %s", json_type_name(binds));
-        json_decref(names);
-        return NULL;
-    }
-    if (index)
+    json_t *names = json_object(), *binds = json_object_get(v, "bind");
+    const char *index = NULL;
+    int rc = json_opt_str(v, "index", &index, err);
+    if (rc == 0 && binds && !json_is_object(binds))
+        rc = err_input(err, "bind: expected an object, got %s", json_type_name(binds));
+    if (rc == 0 && index)
         json_object_set_new(names, index, json_integer(i));
-    json_object_foreach(binds, key, value) {
-        if (json_is_array(value) && json_array_size(value) != (size_t)n) {
-            err_input(err, "bind.%s: expected %lld values, one per block, got %zu", key,
-                      (long long)n, json_array_size(value));
-            json_decref(names);
-            return NULL;
-        }
-        json_t *one = json_is_array(value)    ? json_array_get(value, (size_t)i)
-                      : json_is_object(value) ? choose(r, names, key, value, err)
-                                              : value;
-        if (!one) {
-            json_decref(names);
-            return NULL;
-        }
-        json_object_set(names, key, one);
-    }
-    return names;
+    if (rc == 0)
+        rc = bind_plain(binds, i, n, names, err);
+    if (rc == 0)
+        rc = bind_choices(r, binds, names, err);
+    if (rc < 0)
+        json_decref(names);
+    return rc < 0 ? NULL : names;
 }
 
 /* What a repeat says, once for all its instances. */

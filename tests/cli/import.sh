@@ -129,6 +129,13 @@ refuses 3 'vocab' 'an absurd size'
 run weft-import model.json
 cmp -s out model.json
 ok $? 'a model stays as it is'
+for family in "${WEFT_ROOT:?}"/share/models/*.json; do
+    jq -S . "$family" >sorted.json
+    "$bin/weft-import" sorted.json >out 2>err && "$bin/weft-import" out >again 2>>err && cmp -s out again ||
+        echo "${family##*/}: $(grep -m1 error: err)"
+done >unread
+[ ! -s unread ]
+ok $? "shipped models are read in whatever order their members stand $(head -n 1 unread)"
 echo '{"model_type": 3}' >none.json
 run weft-import none.json
 refuses 3 'expected a config.json' 'a type that is a number'
