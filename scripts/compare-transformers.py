@@ -83,6 +83,40 @@ def falcon(sizes):
     return transformers.FalconForCausalLM(config)
 
 
+def falcon_rw(sizes):
+    """With slopes, which this class rounds. Biases are drawn, so they count."""
+    config = transformers.FalconConfig(
+        vocab_size=sizes["vocab"], max_position_embeddings=sizes["seq"], hidden_size=sizes["hidden"],
+        num_hidden_layers=sizes["layers"], num_attention_heads=sizes["heads"], alibi=True, bias=True,
+        parallel_attn=False, multi_query=False, new_decoder_architecture=False, bos_token_id=0,
+        eos_token_id=0)
+    return transformers.FalconForCausalLM(config)
+
+
+def gptj(sizes):
+    config = transformers.GPTJConfig(
+        vocab_size=sizes["vocab"], n_positions=sizes["seq"], n_embd=sizes["hidden"],
+        n_layer=sizes["layers"], n_head=sizes["heads"], rotary_dim=8, bos_token_id=0, eos_token_id=0)
+    return transformers.GPTJForCausalLM(config)
+
+
+def distilbert(sizes):
+    config = transformers.DistilBertConfig(
+        vocab_size=sizes["vocab"], max_position_embeddings=sizes["seq"], dim=sizes["hidden"],
+        n_layers=sizes["layers"], n_heads=sizes["heads"], hidden_dim=sizes["ffn"], dropout=0,
+        attention_dropout=0)
+    return transformers.DistilBertForMaskedLM(config)
+
+
+def bart(sizes):
+    config = transformers.BartConfig(
+        vocab_size=sizes["vocab"], max_position_embeddings=sizes["positions"],
+        d_model=sizes["hidden"], encoder_layers=sizes["layers"], decoder_layers=sizes["dec_layers"],
+        encoder_attention_heads=sizes["heads"], decoder_attention_heads=sizes["heads"],
+        encoder_ffn_dim=sizes["ffn"], decoder_ffn_dim=sizes["dec_ffn"], dropout=0)
+    return transformers.BartForConditionalGeneration(config)
+
+
 def bloom(sizes):
     config = transformers.BloomConfig(
         vocab_size=sizes["vocab"], seq_length=sizes["seq"], hidden_size=sizes["hidden"],
@@ -151,11 +185,14 @@ def mixtral(sizes):
 
 
 def qwen(make, config):
-    """A maker of one of Qwen's families."""
+    """A maker of one of Qwen's families, or of one with experts like theirs."""
     def made(sizes):
-        more = dict(moe_intermediate_size=sizes["ffn"], num_experts=sizes["experts"],
-                    num_experts_per_tok=sizes["top"], norm_topk_prob=True,
-                    output_router_logits=True) if "experts" in sizes else {}
+        more = dict(num_experts=sizes["experts"], num_experts_per_tok=sizes["top"],
+                    norm_topk_prob=True, output_router_logits=True) if "experts" in sizes else {}
+        if hasattr(config, "moe_intermediate_size"):
+            more["moe_intermediate_size"] = sizes["ffn"]
+        if "shared_ffn" in sizes:
+            more["shared_expert_intermediate_size"] = sizes["shared_ffn"]
         if "kv" in sizes:
             more["head_dim"] = sizes["kv"]
         return make(config(
@@ -163,7 +200,7 @@ def qwen(make, config):
             hidden_size=sizes["hidden"], num_hidden_layers=sizes["layers"],
             num_attention_heads=sizes["heads"], num_key_value_heads=sizes["kv_heads"],
             intermediate_size=sizes["ffn"], rope_theta=1000000.0, bos_token_id=0,
-            eos_token_id=0, tie_word_embeddings=bool(sizes["tied"]), **more))
+            eos_token_id=0, pad_token_id=None, tie_word_embeddings=bool(sizes["tied"]), **more))
     return made
 
 
@@ -208,30 +245,41 @@ def sequences(path, ids, longest):
     return path + ".idx", torch.tensor(padded)
 
 
-def pairs(folder, sizes, rng):
+def masked_behind(folder, sizes, rng):
+    """The same with padding of 1, in sequences that leave two rows of the positions out."""
+    return masked(folder, dict(sizes, seq=sizes["seq"] - 2), rng, pad=1)
+
+
+def pairs(folder, sizes, rng, pad=0, start=0):
     """One batch of pairs of sequences; some are shorter than others."""
     paths, rows = zip(*(
         sequences(os.path.join(folder, name),
-                  [rng.integers(1, sizes["vocab"], n)
+                  [rng.integers(pad + 1, sizes["vocab"], n)
                    for n in rng.integers(longest // 2, longest + 1, BATCH)], longest)
         for name, longest in (("input", sizes["seq"]), ("target", sizes["target_seq"]))))
-    before = torch.cat([torch.zeros(BATCH, 1, dtype=torch.long), rows[1][:, :-1]], 1)
-    return ",".join(paths), {"input_ids": rows[0].clamp(min=0),
+    before = torch.cat([torch.full((BATCH, 1), start), rows[1][:, :-1]], 1)
+    padded = lambda row: torch.where(row >= 0, row, pad)
+    return ",".join(paths), {"input_ids": padded(rows[0]),
                              "attention_mask": (rows[0] >= 0).long(),
-                             "decoder_input_ids": before.clamp(min=0)}, rows[1]
+                             "decoder_input_ids": padded(before)}, rows[1]
 
 
-def masked(folder, sizes, rng):
-    """One batch of texts of which some tokens are to be found: the others' targets are 0."""
+def pairs_of_bart(folder, sizes, rng):
+    return pairs(folder, dict(sizes, seq=sizes["positions"], target_seq=sizes["positions"]), rng,
+                 pad=1, start=2)
+
+
+def masked(folder, sizes, rng, pad=0):
+    """One batch of texts of which some tokens are to be found: the others' targets are padding."""
     lengths = rng.integers(sizes["seq"] // 2, sizes["seq"] + 1, BATCH)
-    ids = [rng.integers(1, sizes["vocab"], n) for n in lengths]
-    asked = [np.where(rng.random(len(one)) < 0.3, one, 0) for one in ids]
-    hidden = [np.where(one > 0, 3, text) for one, text in zip(asked, ids)]
+    ids = [rng.integers(pad + 1, sizes["vocab"], n) for n in lengths]
+    asked = [np.where(rng.random(len(one)) < 0.3, one, pad) for one in ids]
+    hidden = [np.where(one != pad, 3, text) for one, text in zip(asked, ids)]
     one, rows = sequences(os.path.join(folder, "input"), hidden, sizes["seq"])
     other, targets = sequences(os.path.join(folder, "target"), asked, sizes["seq"])
-    return f"{one},{other}", {"input_ids": rows.clamp(min=0),
+    return f"{one},{other}", {"input_ids": torch.where(rows >= 0, rows, pad),
                               "attention_mask": (rows >= 0).long()}, \
-        torch.where(targets > 0, targets, -100)
+        torch.where(targets > pad, targets, -100)
 
 
 def images(folder, sizes, rng):
@@ -301,6 +349,55 @@ CASES = {
     "opt": dict(make=opt, sizes=dict(layers=2, hidden=96, heads=6, ffn=160, seq=32, vocab=300)),
     "falcon": dict(make=falcon, sizes=dict(layers=2, hidden=96, heads=6, ffn=160, seq=32, vocab=300)),
     "falcon-new": dict(make=falcon, sizes=GROUPED),
+    "falcon-rw": dict(make=falcon_rw, sizes=dict(layers=2, hidden=96, heads=6, seq=32, vocab=300)),
+    "falcon-rw-long": dict(make=falcon_rw,
+                           sizes=dict(layers=2, hidden=96, heads=6, seq=2048, vocab=300)),
+    "llama-biases": dict(make=family(transformers.LlamaForCausalLM, transformers.LlamaConfig,
+                                     attention_bias=True, mlp_bias=True), sizes=GROUPED),
+    "olmo2": dict(make=family(transformers.Olmo2ForCausalLM, transformers.Olmo2Config),
+                  sizes=GROUPED),
+    "granite": dict(make=family(transformers.GraniteForCausalLM, transformers.GraniteConfig,
+                                embedding_multiplier=12, attention_multiplier=0.1,
+                                residual_multiplier=0.22, logits_scaling=8, attention_bias=True),
+                    sizes=GROUPED),
+    "stablelm": dict(make=family(transformers.StableLmForCausalLM, transformers.StableLmConfig),
+                     sizes=GROUPED),
+    "stablelm-biases": dict(make=family(transformers.StableLmForCausalLM,
+                                        transformers.StableLmConfig, use_qkv_bias=True),
+                            sizes=GROUPED),
+    "starcoder2": dict(make=family(transformers.Starcoder2ForCausalLM,
+                                   transformers.Starcoder2Config, sliding_window=10,
+                                   residual_dropout=0, embedding_dropout=0), sizes=GROUPED),
+    "smollm3": dict(make=family(transformers.SmolLM3ForCausalLM, transformers.SmolLM3Config,
+                                no_rope_layer_interval=2), sizes=dict(GROUPED, layers=4)),
+    "phi": dict(make=family(transformers.PhiForCausalLM, transformers.PhiConfig),
+                sizes=dict(layers=2, hidden=96, heads=6, ffn=160, seq=32, vocab=300)),
+    "gptj": dict(make=gptj, sizes=dict(layers=2, hidden=96, heads=6, seq=32, vocab=300)),
+    "cohere": dict(make=family(transformers.CohereForCausalLM, transformers.CohereConfig,
+                               logit_scale=0.25), sizes=GROUPED),
+    "cohere2": dict(make=family(transformers.Cohere2ForCausalLM, transformers.Cohere2Config,
+                                logit_scale=0.25, sliding_window=10),
+                    sizes=dict(GROUPED, layers=5)),
+    "nemotron": dict(make=family(transformers.NemotronForCausalLM, transformers.NemotronConfig,
+                                 head_dim=24), sizes=GROUPED),
+    "qwen2-moe": dict(make=qwen(transformers.Qwen2MoeForCausalLM, transformers.Qwen2MoeConfig),
+                      model="qwen2-moe:nano",
+                      sizes=dict(layers=2, hidden=96, heads=6, kv_heads=2, ffn=56, shared_ffn=72,
+                                 seq=32, vocab=300, experts=8, top=3, group=BATCH, normalize=1,
+                                 tied=0)),
+    "olmoe": dict(make=qwen(transformers.OlmoeForCausalLM, transformers.OlmoeConfig),
+                  model="olmoe:nano",
+                  sizes=dict(layers=2, hidden=96, heads=6, kv_heads=2, ffn=56, seq=32, vocab=300,
+                             experts=8, top=3, group=BATCH, normalize=1, base=1000000, tied=0)),
+    "roberta": dict(make=family(transformers.RobertaForMaskedLM, transformers.RobertaConfig,
+                                hidden_dropout_prob=0, pad_token_id=1, type_vocab_size=1),
+                    data=masked_behind,
+                    sizes=dict(layers=2, hidden=96, heads=6, ffn=160, seq=34, vocab=300)),
+    "distilbert": dict(make=distilbert, data=masked,
+                       sizes=dict(layers=2, hidden=96, heads=6, ffn=160, seq=32, vocab=300)),
+    "bart": dict(make=bart, data=pairs_of_bart,
+                 sizes=dict(layers=2, dec_layers=3, hidden=64, heads=4, ffn=96, dec_ffn=72,
+                            positions=24, vocab=200)),
     "bloom": dict(make=bloom, sizes=dict(layers=2, hidden=96, heads=6, seq=32, vocab=300)),
     "deepseek-v2-lite": dict(make=latent(transformers.DeepseekV2ForCausalLM,
                                          transformers.DeepseekV2Config, q_lora_rank=None,
@@ -415,7 +512,7 @@ def differ_by_norm(a, b):
     worst = 0
     for name, x in a.state_dict().items():
         y = b.state_dict()[name]
-        if re.search(r"(decoder\..*|attention\.)k_proj\.bias$|key\.bias$", name):
+        if re.search(r"(coder\..*|attention\.)k_proj\.bias$|key\.bias$|k_lin\.bias$", name):
             continue
         if name.endswith("c_attn.bias"):
             (x, y) = (torch.cat([t.chunk(3)[k] for k in (0, 2)]) for t in (x, y))

@@ -8,28 +8,35 @@
 #ifndef WEFT_HALF_H
 #define WEFT_HALF_H
 
+#include "common/both.h"
+
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t half_bits(float f) {
+BOTH uint32_t half_bits(float f) {
     uint32_t u;
     memcpy(&u, &f, sizeof u);
     return u;
 }
 
-static inline float half_float(uint32_t u) {
+BOTH float half_float(uint32_t u) {
     float f;
     memcpy(&f, &u, sizeof f);
     return f;
 }
 
-static inline float bf16_widen(uint16_t h) {
+BOTH float bf16_widen(uint16_t h) {
     return half_float((uint32_t)h << 16);
 }
 
-static inline uint16_t bf16_narrow(float f) {
+BOTH uint16_t bf16_narrow(float f) {
     uint32_t u = half_bits(f), rounded = u + 0x7fff + (u >> 16 & 1);
     return (uint16_t)((f != f ? u | 1u << 22 : rounded) >> 16); /* NaN stays NaN, quiet */
+}
+
+/* The nearest number that bf16 has. */
+BOTH float bf16_round(float f) {
+    return bf16_widen(bf16_narrow(f));
 }
 
 /* The bits moved to their places are the number times 2^-112, subnormal ones too. */

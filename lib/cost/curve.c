@@ -95,8 +95,11 @@ static void set_attention(struct curve_shape *s, enum opcode code, const union i
     set_product(s, a->batch * a->heads, a->seq, a->dim, a->kv_seq);
     s->causal = a->causal && !more;
     int64_t window = more ? n->attention_more.window : a->window;
-    if (window && window < a->kv_seq) { /* as without a mask over the keys that are seen */
-        s->k = more ? (double)window : keys_seen(a->seq, a->kv_seq, a->causal, window);
+    int64_t document = more ? n->attention_more.document : a->document;
+    int64_t sees = keys_most(a->kv_seq, window, document);
+    if (sees < a->kv_seq) { /* as without a mask over the keys that are seen */
+        s->k =
+            more ? (double)sees : keys_seen(a->seq, a->kv_seq, a->causal, window, document);
         s->causal = false;
     }
     s->positions = a->buckets > 0;

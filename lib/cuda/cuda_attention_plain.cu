@@ -32,7 +32,7 @@ CUDA_DEVICE float half_warp_sum(float x) {
 CUDA_DEVICE void plain_scores(const struct kernel_attention &t,
                               const struct attention_near &near, int b, int h, int i0,
                               int k0, int seen, float (&s)[4][4]) {
-    const float by = LOG2_E * alibi_slope(&t.slope, h);
+    const struct alibi_head by = alibi_head(&t.slope, h, LOG2_E);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int query = i0 + plain_row(i), end = keys_of(t, query, seen);
@@ -44,8 +44,9 @@ CUDA_DEVICE void plain_scores(const struct kernel_attention &t,
             s[i][j] *= t.scale * LOG2_E;
             if (t.cap > 0)
                 s[i][j] = cap_score(t, s[i][j], slope);
-            if (by != 0)
-                s[i][j] += by * (float)(key - ((int)t.first + query));
+            if (by.slope != 0)
+                s[i][j] +=
+                    alibi_between(&by, t.first_key + key, t.first_key + t.first + query);
             if (near.near)
                 s[i][j] += near_at(near, h, key - ((int)t.first + query));
             if (key >= end || key < from)

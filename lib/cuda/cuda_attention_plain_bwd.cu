@@ -9,7 +9,7 @@ template <typename T> struct plain_pair {
     struct plain_rows<T> q, dout, k, v;
     const float *lse, *delta; /* of the queries */
     int b, q0, k0;            /* the sample, numbers of the first query and key */
-    float by;                 /* what ALiBi multiplies positions with, in units of log 2 */
+    struct alibi_head slope;  /* what ALiBi has for the head, in units of log 2 */
 };
 
 template <typename T> struct plain_source {
@@ -34,7 +34,7 @@ CUDA_DEVICE struct plain_pair<T> pair_of(const struct kernel_attention &t,
             b,
             q0,
             k0,
-            LOG2_E *alibi_slope(&t.slope, h)};
+            alibi_head(&t.slope, h, LOG2_E)};
 }
 
 /* P from a score and dS from dO V^T, in their places; zero for what is not seen
@@ -53,8 +53,8 @@ CUDA_DEVICE void plain_slope(const struct kernel_attention &t,
     s *= t.scale * LOG2_E;
     if (t.cap > 0)
         s = cap_score(t, s, slope);
-    if (x.by != 0)
-        s += x.by * (float)(key - ((int)t.first + query));
+    if (x.slope.slope != 0)
+        s += alibi_between(&x.slope, t.first_key + key, t.first_key + t.first + query);
     if (near.near)
         s += near_at(near, h, key - ((int)t.first + query));
     s = exp2f(s - LOG2_E * x.lse[i]);

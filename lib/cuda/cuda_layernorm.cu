@@ -56,7 +56,7 @@ CUDA_DEVICE float2 join_moments(int64_t rows, int64_t n, int64_t parts,
 template <typename T, bool ADDS>
 CUDA_KERNEL void layernorm(int64_t n, int64_t head, int64_t parts, const float *moments,
                            const T *a, const T *b, T *x, const T *gamma, const T *beta,
-                           float eps, T *y, float *stat) {
+                           float offset, float eps, T *y, float *stat) {
     const int64_t row = blockIdx.x, at = row * n;
     const T *from = x + at;
     T *to = y + at;
@@ -74,13 +74,14 @@ CUDA_KERNEL void layernorm(int64_t n, int64_t head, int64_t parts, const float *
     }
     each_in_row<T>(n, head, [&](int64_t j, auto lanes) {
         enum { L = decltype(lanes)::N };
-        float v[L], g[L], b[L];
+        float v[L], g[L], b[L] = {0};
         load(from + j, lanes, v);
         load(gamma + j, lanes, g);
-        load(beta + j, lanes, b);
+        if (beta)
+            load(beta + j, lanes, b);
 #pragma unroll
         for (int i = 0; i < L; i++)
-            v[i] = fmaf((v[i] - s.x) * s.y, g[i], b[i]);
+            v[i] = fmaf((v[i] - s.x) * s.y, g[i] + offset, b[i]);
         store(to + j, lanes, v);
     });
 }
@@ -89,11 +90,12 @@ template <bool ADDS>
 static int launch_layernorm(struct cuda_call *c, const struct layernorm_n *n, const void *a,
                             const void *b, const struct layernorm_src *in,
                             const struct layernorm_dst *out) {
-    const bool vectors = aligned(in->x, in->gamma, in->beta, out->y) && aligned(a, b);
+    const void *beta = n->plain ? NULL : in->beta;
+    const bool vectors = aligned(in->x, in->gamma, beta, out->y) && aligned(a, b);
     CUDA_ROWS((layernorm<T, ADDS>), n->rows, n->n, vectors, n->parts,
               n->parts > 1 ? (const float *)in->moments : NULL, (const T *)a, (const T *)b,
-              (T *)in->x, (const T *)in->gamma, (const T *)in->beta, c->args->eps,
-              (T *)out->y, (float *)out->stat);
+              (T *)in->x, (const T *)in->gamma, (const T *)beta, c->args->offset,
+              c->args->eps, (T *)out->y, (float *)out->stat);
     return 0;
 }
 
@@ -111,8 +113,8 @@ int cuda_add_layernorm(struct cuda_call *c, const struct layernorm_n *n,
 
 /* s[0] = the sum of g, s[1] of g xhat, over the row that is here. */
 template <typename T>
-CUDA_DEVICE void bwd_sums(int64_t n, int64_t head, const T *x, const T *gamma, const T *dy,
-                          float mean, float rstd, float s[2]) {
+CUDA_DEVICE void bwd_sums(int64_t n, int64_t head, const T *x, const T *gamma, float offset,
+                          const T *dy, float mean, float rstd, float s[2]) {
     s[0] = s[1] = 0;
     each_in_row<T>(n, head, [&](int64_t j, auto lanes) {
         enum { L = decltype(lanes)::N };
@@ -122,8 +124,9 @@ CUDA_DEVICE void bwd_sums(int64_t n, int64_t head, const T *x, const T *gamma, c
         load(dy + j, lanes, d);
 #pragma unroll
         for (int i = 0; i < L; i++) {
-            s[0] += d[i] * g[i];
-            s[1] = fmaf(d[i] * g[i], v[i] - mean, s[1]);
+            const float gd = d[i] * (g[i] + offset);
+            s[0] += gd;
+            s[1] = fmaf(gd, v[i] - mean, s[1]);
         }
     });
     block_sums<2>(s);
@@ -132,11 +135,12 @@ CUDA_DEVICE void bwd_sums(int64_t n, int64_t head, const T *x, const T *gamma, c
 
 template <typename T>
 CUDA_KERNEL void layernorm_bwd_sums(int64_t n, int64_t head, const T *x, const T *gamma,
-                                    const float *stat, const T *dy, float *sums) {
+                                    float offset, const float *stat, const T *dy,
+                                    float *sums) {
     const int64_t row = blockIdx.x;
     float s[2];
-    bwd_sums(n, head, x + row * n, gamma, dy + row * n, stat[2 * row], stat[2 * row + 1],
-             s);
+    bwd_sums(n, head, x + row * n, gamma, offset, dy + row * n, stat[2 * row],
+             stat[2 * row + 1], s);
     if (threadIdx.x == 0) {
         sums[2 * row] = s[0];
         sums[2 * row + 1] = s[1];
@@ -145,14 +149,15 @@ CUDA_KERNEL void layernorm_bwd_sums(int64_t n, int64_t head, const T *x, const T
 
 CUDA_FUNCTION(layernorm_bwd_sums) {
     CUDA_ROWS(layernorm_bwd_sums<T>, n->rows, n->n, aligned(in->x, in->gamma, in->dy),
-              (const T *)in->x, (const T *)in->gamma, (const float *)in->stat,
-              (const T *)in->dy, (float *)out->sums);
+              (const T *)in->x, (const T *)in->gamma, c->args->offset,
+              (const float *)in->stat, (const T *)in->dy, (float *)out->sums);
     return 0;
 }
 
-/* dx of a row, and its shares added to those of gamma and beta. */
+/* dx of a row, and its shares added to those of gamma and, unless it is plain, of beta. */
 template <typename T, bool ADDS>
-CUDA_DEVICE void bwd_row(const struct norm_rows<T> &r, int64_t row, float *dgamma) {
+CUDA_DEVICE void bwd_row(const struct norm_rows<T> &r, float offset, bool plain,
+                         int64_t row, float *dgamma) {
     const int64_t n = r.n, at = row * n;
     const float mean = r.stat[2 * row], rstd = r.stat[2 * row + 1];
     const float part = 1.0f / (float)r.total;
@@ -161,33 +166,37 @@ CUDA_DEVICE void bwd_row(const struct norm_rows<T> &r, int64_t row, float *dgamm
         s[0] = r.sums[2 * row];
         s[1] = r.sums[2 * row + 1];
     } else {
-        bwd_sums(n, r.head, r.x + at, r.gamma, r.dy + at, mean, rstd, s);
+        bwd_sums(n, r.head, r.x + at, r.gamma, offset, r.dy + at, mean, rstd, s);
     }
     each_in_row<T>(n, r.head, [&](int64_t j, auto lanes) {
         enum { L = decltype(lanes)::N };
-        float v[L], g[L], d[L], dg[L], db[L];
+        float v[L], g[L], d[L], dg[L], db[L] = {0};
         load(r.x + at + j, lanes, v);
         load(r.gamma + j, lanes, g);
         load(r.dy + at + j, lanes, d);
         load(dgamma + j, lanes, dg);
-        load(dbeta + j, lanes, db);
+        if (!plain)
+            load(dbeta + j, lanes, db);
 #pragma unroll
         for (int i = 0; i < L; i++) {
             const float xhat = (v[i] - mean) * rstd;
             dg[i] = fmaf(d[i], xhat, dg[i]);
             db[i] += d[i];
-            v[i] = fmaf(xhat, -part * s[1], fmaf(d[i], g[i], -part * s[0])) * rstd;
+            v[i] = fmaf(xhat, -part * s[1], fmaf(d[i], g[i] + offset, -part * s[0])) * rstd;
         }
         store_gradient<T, ADDS>(r.dx, r.g, r.y, at + j, lanes, v);
         store(dgamma + j, lanes, dg);
-        store(dbeta + j, lanes, db);
+        if (!plain)
+            store(dbeta + j, lanes, db);
     });
 }
 
 template <typename T, bool ADDS>
-CUDA_KERNEL void layernorm_bwd(struct norm_rows<T> r, bool fits, float *workspace) {
-    norm_shares<T>(r, 2, fits, workspace,
-                   [&](int64_t row, float *sum) { bwd_row<T, ADDS>(r, row, sum); });
+CUDA_KERNEL void layernorm_bwd(struct norm_rows<T> r, float offset, bool plain, bool fits,
+                               float *workspace) {
+    norm_shares<T>(r, plain ? 1 : 2, fits, workspace, [&](int64_t row, float *sum) {
+        bwd_row<T, ADDS>(r, offset, plain, row, sum);
+    });
 }
 
 template <bool ADDS>
@@ -198,14 +207,14 @@ static int launch_layernorm_bwd(struct cuda_call *c, const struct layernorm_bwd_
     struct norm_blocks b;
     if (n->rows * n->n == 0)
         return 0;
-    if (norm_blocks(c, n, 2, &b) < 0)
+    if (norm_blocks(c, n, n->plain ? 1 : 2, &b) < 0)
         return -1;
     CUDA_TYPED(c->args->dtype, T,
                CUDA_LAUNCH((layernorm_bwd<T, ADDS>), b.blocks, row_threads<T>(n->n, BLOCK),
-                           b.shared, c->stream, norm_rows_of<T>(n, in, out, g, y), b.fits,
-                           (float *)c->workspace));
+                           b.shared, c->stream, norm_rows_of<T>(n, in, out, g, y),
+                           c->args->offset, n->plain != 0, b.fits, (float *)c->workspace));
     return cuda_columns_finish(c, b.blocks, n->n, (float *)out->dgamma,
-                               (float *)out->dbeta);
+                               n->plain ? NULL : (float *)out->dbeta);
 }
 
 CUDA_FUNCTION(layernorm_bwd) {

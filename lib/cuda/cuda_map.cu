@@ -102,6 +102,18 @@ struct silu_slope {
     }
 };
 
+struct sigmoid {
+    CUDA_MEMBER void operator()(const float *x, float *y) const {
+        *y = 1 / (1 + exp_minus(*x));
+    }
+};
+struct sigmoid_slope {
+    CUDA_MEMBER void operator()(const float *in, float *dx) const {
+        const float e = exp_minus(in[0]), s = 1 / (1 + e);
+        *dx = s * (e * s) * in[1];
+    }
+};
+
 struct hyperbolic {
     CUDA_MEMBER void operator()(const float *x, float *y) const {
         *y = tanhf(*x);
@@ -158,6 +170,7 @@ ACTIVATION(silu, silu, silu_slope)
 ACTIVATION(tanh, hyperbolic, hyperbolic_slope)
 ACTIVATION(gelu_erf, gelu_erf, gelu_erf_slope)
 ACTIVATION(relu2, relu2, relu2_slope)
+ACTIVATION(sigmoid, sigmoid, sigmoid_slope)
 
 /* y = cap tanh(x / cap). */
 struct softcap {

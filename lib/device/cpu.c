@@ -80,15 +80,17 @@ CPU_FUNCTION(select_dx) {
 }
 
 CPU_FUNCTION(layernorm) {
-    const struct kernel_layernorm t = {n->rows, n->n, n->n * n->parts, a->eps};
-    kernel_layernorm(&t, in->moments, in->x, in->gamma, in->beta, out->y, out->stat);
+    const struct kernel_layernorm t = {n->rows, n->n, n->n * n->parts, a->eps, a->offset};
+    kernel_layernorm(&t, in->moments, in->x, in->gamma, n->plain ? NULL : in->beta, out->y,
+                     out->stat);
 }
 
 CPU_FUNCTION(layernorm_bwd) {
-    const struct kernel_layernorm t = {n->rows, n->n, n->total, a->eps};
-    float *const params[] = {out->dgamma, out->dbeta};
+    const struct kernel_layernorm t = {n->rows, n->n, n->total, a->eps, a->offset};
+    float *const params[] = {out->dgamma, n->plain ? NULL : out->dbeta};
     begin_sum(a, n->n, out->dgamma);
-    begin_sum(a, n->n, out->dbeta);
+    if (!n->plain)
+        begin_sum(a, n->n, out->dbeta);
     kernel_layernorm_bwd(&t, in->sums, in->x, in->gamma, in->stat, in->dy, out->dx, params);
 }
 
@@ -98,8 +100,8 @@ CPU_FUNCTION(layernorm_moments) {
 }
 
 CPU_FUNCTION(layernorm_bwd_sums) {
-    (void)a;
-    kernel_layernorm_bwd_sums(n->rows, n->n, in->x, in->gamma, in->stat, in->dy, out->sums);
+    const struct kernel_layernorm t = {n->rows, n->n, n->n, a->eps, a->offset};
+    kernel_layernorm_bwd_sums(&t, in->x, in->gamma, in->stat, in->dy, out->sums);
 }
 
 CPU_FUNCTION(attention) {
@@ -181,6 +183,7 @@ CPU_ACTIVATION(silu, KERNEL_SILU)
 CPU_ACTIVATION(tanh, KERNEL_TANH)
 CPU_ACTIVATION(gelu_erf, KERNEL_GELU_ERF)
 CPU_ACTIVATION(relu2, KERNEL_RELU2)
+CPU_ACTIVATION(sigmoid, KERNEL_SIGMOID)
 
 CPU_FUNCTION(softcap) {
     kernel_softcap(n->elems, a->scale, in->x, out->y);

@@ -38,7 +38,8 @@ enum kernel_act {
     KERNEL_SILU,
     KERNEL_TANH,
     KERNEL_GELU_ERF,
-    KERNEL_RELU2
+    KERNEL_RELU2,
+    KERNEL_SIGMOID
 };
 
 /* Convolution of x[batch, ih, iw, cin] with w[kh, kw, cin, cout]: y[batch, oh, ow, cout],
@@ -95,6 +96,7 @@ struct kernel_batchnorm {
 struct kernel_layernorm {
     int64_t rows, n, total;
     float eps;
+    float offset; /* added to gamma */
 };
 
 /* What the rows of a cross-entropy are to be: the vocabulary's entry, of which this rank holds those from

@@ -35,6 +35,15 @@ VEC vf silu_slope(vf x) {
     return v_fma(x * s, e * s, s);
 }
 
+VEC vf sigmoid(vf x) {
+    return v_inverse(1.0f + exp_minus(x));
+}
+
+VEC vf sigmoid_slope(vf x) {
+    vf e = exp_minus(x), s = v_inverse(1.0f + e);
+    return s * (e * s);
+}
+
 VEC vf relu(vf x) {
     return v_max(v_set(0.0f), x);
 }
@@ -110,22 +119,26 @@ MAP(silu_range, silu)
 MAP(tanh_range, tanh_of)
 MAP(gelu_erf_range, gelu_erf)
 MAP(relu2_range, relu2)
+MAP(sigmoid_range, sigmoid)
 MAP_DX(gelu_dx_range, gelu_slope)
 MAP_DX(relu_dx_range, relu_slope)
 MAP_DX(silu_dx_range, silu_slope)
 MAP_DX(tanh_dx_range, tanh_slope)
 MAP_DX(gelu_erf_dx_range, gelu_erf_slope)
 MAP_DX(relu2_dx_range, relu2_slope)
+MAP_DX(sigmoid_dx_range, sigmoid_slope)
 
 static void (*const act_range[])(int64_t, const T *, T *) = {
     [KERNEL_GELU] = gelu_range,         [KERNEL_RELU] = relu_range,
     [KERNEL_SILU] = silu_range,         [KERNEL_TANH] = tanh_range,
     [KERNEL_GELU_ERF] = gelu_erf_range, [KERNEL_RELU2] = relu2_range,
+    [KERNEL_SIGMOID] = sigmoid_range,
 };
 static void (*const act_dx_range[])(int64_t, const T *, const T *, T *) = {
     [KERNEL_GELU] = gelu_dx_range,         [KERNEL_RELU] = relu_dx_range,
     [KERNEL_SILU] = silu_dx_range,         [KERNEL_TANH] = tanh_dx_range,
     [KERNEL_GELU_ERF] = gelu_erf_dx_range, [KERNEL_RELU2] = relu2_dx_range,
+    [KERNEL_SIGMOID] = sigmoid_dx_range,
 };
 
 void kernel_act(enum kernel_act act, int64_t n, const T *x, T *y) {

@@ -38,7 +38,7 @@ struct task {
     int64_t b;                         /* the sample */
     int64_t dim, pad;                  /* of a head; rounded up to whole vectors */
     int64_t value, v_pad;              /* the same of its values */
-    float slope;                       /* that ALiBi has for it, in units of log 2 */
+    struct alibi_head slope;           /* what ALiBi has for it, in units of log 2 */
     int64_t keys_most;                 /* packed at a time */
     float *kt;                         /* keys, transposed in panels */
     float *v;                          /* [keys, v_pad] */
@@ -159,8 +159,9 @@ static void forward_tile(const struct task *w, struct tile x) {
             x.kt + c * dim, TILE_COLS, w->s + c, K_BLOCK, false});
     for (int r = 0; w->t->cap > 0 && r < x.rows; r++)
         cap_row(w->s + r * K_BLOCK, seen, w->t->cap);
-    for (int r = 0; w->slope != 0 && r < x.rows; r++)
-        position_slope(w->s + r * K_BLOCK, seen, w->slope, x.k0 - (x.q0 + r));
+    for (int r = 0; w->slope.slope != 0 && r < x.rows; r++)
+        position_slope(w->s + r * K_BLOCK, seen, &w->slope, w->t->first_key + x.k0,
+                       w->t->first_key + x.q0 + r);
     for (int r = 0; w->positions && r < x.rows; r++)
         for (int64_t c = 0; c < seen; c += VL)
             v_store(w->s + r * K_BLOCK + c,
@@ -264,7 +265,7 @@ static void forward_one(const struct kernel_attention *t, const struct positions
     const struct kernel_attention_task x = kernel_attention_task(t, most, i);
     struct task w = make_task(t, p, kernel_scratch(thread));
     w.b = x.b;
-    w.slope = LOG2_E * alibi_slope(&t->slope, x.h);
+    w.slope = alibi_head(&t->slope, x.h, LOG2_E);
     if (p)
         position_near(p, TYPE, t->positions, x.h, LOG2_E, w.near);
     const struct head own = {all->q + x.b * t->q_batch + x.h * t->dim, all->k + x.kv_at,

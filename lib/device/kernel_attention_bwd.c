@@ -48,7 +48,7 @@ struct task {
     int64_t b;                         /* the sample */
     int64_t dim, pad;                  /* of a head; rounded up to whole vectors */
     int64_t value, v_pad;              /* the same of its values */
-    float slope;                       /* that ALiBi has for it, in units of log 2 */
+    struct alibi_head slope;           /* what ALiBi has for it, in units of log 2 */
     int64_t k_block;                   /* keys at a time */
     float *kt, *vt;                    /* panels of k_block keys and values, transposed */
     float *k;                          /* [k_block, pad], times scale */
@@ -166,8 +166,9 @@ static void slope_tile(const struct task *w, int rows, int64_t r, int64_t q0, in
         const int64_t from = clamp(kernel_attention_from(w->t, w->b, q0 + i) - k0, wide);
         if (w->t->cap > 0)
             cap_row(p, slope, seen, w->t->cap);
-        if (w->slope != 0)
-            position_slope(p, seen, w->slope, k0 - (q0 + i));
+        if (w->slope.slope != 0)
+            position_slope(p, seen, &w->slope, w->t->first_key + k0,
+                           w->t->first_key + q0 + i);
         if (w->positions)
             add_vectors(p, w->diagonal + at - i, seen);
         slope_row(p, ds, own > 0 ? own : 0, wide, lse[i], w->row_sum[r + i]);
@@ -289,7 +290,7 @@ static void head_pairs(struct task *w, const struct head *s, int64_t head, int64
                            .lse = s->lse + head * t->q_len,
                            .dout = s->dout + o_at,
                            .dq = s->dq + at};
-    w->slope = LOG2_E * alibi_slope(&t->slope, head);
+    w->slope = alibi_head(&t->slope, head, LOG2_E);
     if (w->positions) {
         position_near(w->positions, TYPE, t->positions, head, LOG2_E, w->near);
         memset(w->dnear, 0, POSITION_NEAR * sizeof *w->dnear);

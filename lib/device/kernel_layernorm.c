@@ -82,8 +82,8 @@ VEC void own_moments(int rows, int64_t n, const T *x, float eps, float *stat) {
 
 struct forward {
     struct kernel_layernorm t;
-    const float *moments; /* NULL: rows are whole, work them out here */
-    const T *x, *gamma, *beta;
+    const float *moments;      /* NULL: rows are whole, work them out here */
+    const T *x, *gamma, *beta; /* beta may be NULL */
     T *y;
     float *stat;
 };
@@ -91,7 +91,8 @@ struct forward {
 /* Columns j..j+lanes-1 of rows i..i+rows-1. */
 VEC void write_columns(const struct forward *f, int rows, int64_t i, int64_t j,
                        int64_t lanes) {
-    const vf gam = v_load_n(f->gamma + j, lanes), bet = v_load_n(f->beta + j, lanes);
+    const vf gam = v_load_n(f->gamma + j, lanes) + f->t.offset;
+    const vf bet = f->beta ? v_load_n(f->beta + j, lanes) : v_set(0);
     const float *stat = f->stat + 2 * i;
     for (int r = 0; r < rows; r++) {
         const int64_t at = (i + r) * f->t.n + j;
@@ -128,14 +129,14 @@ void kernel_layernorm(const struct kernel_layernorm *t, const float *moments, co
  * With g = dy * gamma: dx = rstd (g - mean(g) - xhat mean(g xhat)). */
 
 /* sums = (sum g, sum g xhat) of one row. */
-VEC void row_bwd_sums(int64_t n, const T *x, const T *gamma, const float *stat, const T *dy,
-                      float *sums) {
+VEC void row_bwd_sums(int64_t n, float offset, const T *x, const T *gamma,
+                      const float *stat, const T *dy, float *sums) {
     const vf mean = v_set(stat[0]);
     vf a = v_set(0), b = a, c = a, d = a;
     int64_t j = 0;
     for (; j + 2 * VL <= n; j += 2 * VL) {
-        vf g = v_load(dy + j) * v_load(gamma + j);
-        vf h = v_load(dy + j + VL) * v_load(gamma + j + VL);
+        vf g = v_load(dy + j) * (v_load(gamma + j) + offset);
+        vf h = v_load(dy + j + VL) * (v_load(gamma + j + VL) + offset);
         a += g;
         b += h;
         c = v_fma(g, v_load(x + j) - mean, c);
@@ -143,7 +144,7 @@ VEC void row_bwd_sums(int64_t n, const T *x, const T *gamma, const float *stat, 
     }
     for (; j < n; j += VL) {
         int64_t lanes = n - j < VL ? n - j : VL;
-        vf g = v_load_n(dy + j, lanes) * v_load_n(gamma + j, lanes);
+        vf g = v_load_n(dy + j, lanes) * (v_load_n(gamma + j, lanes) + offset);
         a += g;
         c = v_fma(g, v_load_n(x + j, lanes) - mean, c);
     }
@@ -151,17 +152,20 @@ VEC void row_bwd_sums(int64_t n, const T *x, const T *gamma, const float *stat, 
     sums[1] = v_sum(c + d) * stat[1];
 }
 
-void kernel_layernorm_bwd_sums(int64_t rows, int64_t n, const T *x, const T *gamma,
+void kernel_layernorm_bwd_sums(const struct kernel_layernorm *t, const T *x, const T *gamma,
                                const float *stat, const T *dy, float *sums) {
-    KERNEL_SPLIT(rows, 1, rows * n, {
+    const int64_t n = t->n;
+    KERNEL_SPLIT(t->rows, 1, t->rows * n, {
         for (int64_t i = first; i < end; i++)
-            row_bwd_sums(n, x + i * n, gamma, stat + 2 * i, dy + i * n, sums + 2 * i);
+            row_bwd_sums(n, t->offset, x + i * n, gamma, stat + 2 * i, dy + i * n,
+                         sums + 2 * i);
     });
 }
 
 struct bwd {
     int64_t n;
     float share; /* 1 / (length of the whole row) */
+    float offset;
     const T *x, *gamma, *dy;
     const float *stat;
     const float *sums; /* NULL: rows are whole, work them out here */
@@ -182,8 +186,9 @@ enum { BWD_ROWS = 4 };
 /* Columns j..j+lanes-1 of `rows` rows: dx, and the sums for gamma and beta. */
 VEC void bwd_columns(const struct bwd *b, const struct bwd_rows *s, int64_t j,
                      int64_t lanes) {
-    const vf gam = v_load_n(b->gamma + j, lanes);
-    vf dg = v_load_n(s->dgamma + j, lanes), db = v_load_n(s->dbeta + j, lanes);
+    const vf gam = v_load_n(b->gamma + j, lanes) + b->offset;
+    vf dg = v_load_n(s->dgamma + j, lanes);
+    vf db = s->dbeta ? v_load_n(s->dbeta + j, lanes) : v_set(0);
     for (int r = 0; r < s->n; r++) {
         const int64_t at = r * b->n + j;
         const float mean = s->stat[2 * r], rstd = s->stat[2 * r + 1];
@@ -196,7 +201,8 @@ VEC void bwd_columns(const struct bwd *b, const struct bwd_rows *s, int64_t j,
         v_store_n(s->dx + at, lanes, out);
     }
     v_store_n(s->dgamma + j, lanes, dg);
-    v_store_n(s->dbeta + j, lanes, db);
+    if (s->dbeta)
+        v_store_n(s->dbeta + j, lanes, db);
 }
 
 /* Of rows i..i+rows-1. */
@@ -213,7 +219,8 @@ VEC void bwd_some(struct bwd copy, int rows, int64_t i, float *dgamma, float *db
                                dgamma,
                                dbeta};
     for (int r = 0; r < rows && !b->sums; r++)
-        row_bwd_sums(n, s.x + r * n, b->gamma, s.stat + 2 * r, s.dy + r * n, own + 2 * r);
+        row_bwd_sums(n, b->offset, s.x + r * n, b->gamma, s.stat + 2 * r, s.dy + r * n,
+                     own + 2 * r);
     int64_t j = 0;
     for (; j + VL <= n; j += VL)
         bwd_columns(b, &s, j, VL);
@@ -231,6 +238,6 @@ void kernel_layernorm_bwd(const struct kernel_layernorm *t, const float *sums, c
                           const T *gamma, const float *stat, const T *dy, T *dx,
                           float *const params[2]) {
     const float share = 1.0f / (float)t->total;
-    const struct bwd b = {t->n, share, x, gamma, dy, stat, sums, dx};
+    const struct bwd b = {t->n, share, t->offset, x, gamma, dy, stat, sums, dx};
     norm_gradients(t->rows, t->n, BWD_ROWS, bwd_share, &b, params[0], params[1]);
 }

@@ -25,11 +25,17 @@ void position_collect(const struct positions *p, const float *diagonal, int64_t 
 void position_gather(const struct positions *p, const float *near, int64_t head,
                      float *table);
 
-/* ALiBi's: adds a slope times the distance, of which the first score has `first`. */
-VEC void position_slope(float *s, int64_t seen, float slope, int64_t first) {
+/* ALiBi's, of a query for keys from this position of the sequence on. */
+VEC void position_slope(float *s, int64_t seen, const struct alibi_head *h, int64_t key,
+                        int64_t query) {
     const vf lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    for (int64_t j = 0; j < seen; j += VL)
-        v_store(s + j, v_fma(lane + (float)(first + j), v_set(slope), v_load(s + j)));
+    if (h->rounded)
+        for (int64_t j = 0; j < seen; j++)
+            s[j] += alibi_between(h, key + j, query);
+    else
+        for (int64_t j = 0; j < seen; j += VL)
+            v_store(s + j,
+                    v_fma(lane + (float)(key - query + j), v_set(h->slope), v_load(s + j)));
 }
 
 #endif

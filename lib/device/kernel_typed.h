@@ -57,11 +57,12 @@ void kernel_geglu_bwd(int64_t n, const T *x, const T *z, const T *dy, T *dx, T *
  * 3. the norm itself, which combines them (Chan, Golub, LeVeque 1979).
  * moments is NULL where rows are whole (parts = 1). */
 void kernel_layernorm_moments(int64_t rows, int64_t n, const T *x, float *part);
+/* beta may be NULL, and so may be its gradient: there is none. */
 void kernel_layernorm(const struct kernel_layernorm *t, const float *moments, const T *x,
                       const T *gamma, const T *beta, T *y, float *stat);
 /* Backward, split: sums[rows,2] = local (sum dy*gamma, sum dy*gamma*xhat), then an all-reduce, then
  * dx, which may be dy. Whole: sums is NULL. params: dgamma[n] +=, then dbeta[n] +=. */
-void kernel_layernorm_bwd_sums(int64_t rows, int64_t n, const T *x, const T *gamma,
+void kernel_layernorm_bwd_sums(const struct kernel_layernorm *t, const T *x, const T *gamma,
                                const float *stat, const T *dy, float *sums);
 void kernel_layernorm_bwd(const struct kernel_layernorm *t, const float *sums, const T *x,
                           const T *gamma, const float *stat, const T *dy, T *dx,

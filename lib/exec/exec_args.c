@@ -166,12 +166,14 @@ ARGS(attention) {
     a->first_head = b.first[2] % (n->group * n->kv_heads);
     a->distance = (int)attr[ATTR_distance];
     a->cap = (float)attr[ATTR_softcap];
-    a->slope =
-        (struct alibi){(float)attr[ATTR_slope], (int32_t)b.first[2], (int32_t)heads_of(t)};
+    a->slope = (struct alibi){(float)attr[ATTR_slope], (int32_t)b.first[2],
+                              (int32_t)heads_of(t), attr[ATTR_rounded] != 0};
     const float fan = attr[ATTR_fan] != 0 ? (float)attr[ATTR_fan] : (float)n->dim;
     const double temper = 1 + 0.1 * attr[ATTR_temper] * log(fmax(attr[ATTR_factor], 1));
     a->scale = attr[ATTR_scale] != 0 ? (float)attr[ATTR_scale] : 1.0f / sqrtf(fan);
     a->scale *= (float)(temper * temper);
+    if (attr[ATTR_rounded] != 0)
+        a->slope.by *= a->scale;
 }
 
 /* Where the rank's heads of x begin among those that read one of its heads of z. */
@@ -192,7 +194,8 @@ ARGS(scale) {
         t->r->args.scale = 1 / (float)t->ins->replicas;
         return;
     }
-    t->r->args.scale = (float)sqrt(attr_of(t, ATTR_root) / attr_of(t, ATTR_fan));
+    t->r->args.scale = (float)(sqrt(attr_of(t, ATTR_root) / attr_of(t, ATTR_fan)) *
+                               attr_of(t, ATTR_gain) / attr_of(t, ATTR_over));
 }
 
 ARGS(softcap) {

@@ -218,7 +218,7 @@ static bool fits(const json_t *doc, const json_t *config) {
 
 /* The shipped model of this model_type that the config fits, or the first one; new reference. */
 static json_t *find_family(const char *type, const json_t *config, struct err *err) {
-    char names[1024] = "", types[512] = "", file[128], path[PATH_MAX], *save = NULL;
+    char names[2048] = "", types[1024] = "", file[128], path[PATH_MAX], *save = NULL;
     json_t *first = NULL;
     share_list("models", names, sizeof names);
     for (char *n = strtok_r(names, " ", &save); n; n = strtok_r(NULL, " ", &save)) {
@@ -242,6 +242,10 @@ static json_t *find_family(const char *type, const json_t *config, struct err *e
         return first;
     err_input(err, "model_type: \"%.64s\" is no family that is known (there are:%s)", type,
               types);
+    err_hint(
+        err,
+        "scripts/export-pt2.py writes the model as a program, which weft-import takes: "
+        "weft-import ./model.pt2");
     return NULL;
 }
 

@@ -6,6 +6,8 @@
 #define PATTERN "sliding_window_pattern"
 #define FULL    "max_window_layers"
 #define SWITCH  "use_sliding_window"
+#define TURNED  "no_rope_layers"
+#define EVERY   "no_rope_layer_interval"
 
 static json_int_t whole(const json_t *o, const char *key) {
     return json_integer_value(json_object_get(o, key));
@@ -53,7 +55,26 @@ static void take(json_t *config, const char *key, bool is_full(json_int_t, json_
     json_object_del(config, "layer_types");
 }
 
+/* Which layers have positions, as a list of 1 and 0, becomes the number by which every so many have none. */
+static void take_turned(json_t *config) {
+    const json_t *list = json_object_get(config, TURNED);
+    const json_int_t n = (json_int_t)json_array_size(list);
+    for (json_int_t every = 1; n && every <= n + 1; every++) {
+        json_int_t i = 0;
+        while (i < n &&
+               json_integer_value(json_array_get(list, (size_t)i)) == !by_pattern(i, every))
+            i++;
+        if (i < n)
+            continue;
+        json_object_set_new(config, EVERY, json_integer(every));
+        json_object_del(config, TURNED);
+        return;
+    }
+}
+
 void config_layers_flatten(json_t *config, const json_t *table) {
+    if (json_object_get(table, EVERY))
+        take_turned(config);
     const json_int_t layers = whole(config, "num_hidden_layers");
     if (json_object_get(table, PATTERN)) {
         take(config, PATTERN, by_pattern, 1);

@@ -1,8 +1,9 @@
-/* config_layers.h - which layers have windows, in a config.json.
+/* config_layers.h - which layers have windows, and which positions, in a config.json.
  *
  * Newer configs list a type for each layer ("layer_types"); older ones and weft's tables have one number:
  * "sliding_window_pattern", every so many layers one has no window (Gemma), or "max_window_layers",
- * the first so many have none (Qwen2).
+ * the first so many have none (Qwen2). So do lists of the layers that have positions ("no_rope_layers",
+ * SmolLM3) become "no_rope_layer_interval".
  *
  *     config_layers_flatten(config, table); // before the config is compared with the table
  *     config_layers_nest(config);           // after the table is filled in

@@ -86,7 +86,7 @@ bool role_splits(enum role role);
     X(high, ATTR_REAL, 0, 1e6)        /* rotary: turns of what stays as it is */           \
     X(by_pair, ATTR_REAL, 0, 1.0000001) /* rotary: between both by pairs, else by turns */ \
     X(gain, ATTR_REAL, 0, 1e6)          /* rotary: of what has turned */                   \
-    X(offset, ATTR_REAL, -1e6, 1e6)     /* rms norm: added to the weight */                \
+    X(offset, ATTR_REAL, -1e6, 1e6)     /* norms: added to the weight */                   \
     X(root, ATTR_INT, 1, 1L << 53)      /* scale: x is multiplied by its root */           \
     X(cap, ATTR_REAL, 0, 1e30)          /* soft cap: what no number reaches; 0: none */    \
     X(window, ATTR_INT, 0, 0x1p40)      /* attention: keys seen, the last ones; 0: all */  \
@@ -101,7 +101,9 @@ bool role_splits(enum role role);
     X(sigmoid, ATTR_INT, 0, 2)          /* routing: a gate is of its own logit alone */    \
     X(parts, ATTR_INT, 1, 33)           /* routing: groups that experts are in, and .. */  \
     X(kept, ATTR_INT, 1, 33)            /* .. of how many of them a token's choices are */ \
-    X(best, ATTR_INT, 1, 3)             /* routing: so many experts speak for a group */
+    X(best, ATTR_INT, 1, 3)             /* routing: so many experts speak for a group */   \
+    X(rounded, ATTR_BOOL, 0, 2)         /* attention: what ALiBi adds, to bf16 */          \
+    X(over, ATTR_REAL, 1e-6, 1e6)       /* scale: x is divided by it */
 enum attr {
 #define X(id, type, least, below) ATTR_##id,
     KIND_ATTRS(X)
@@ -144,21 +146,24 @@ enum kind_flag {
     X(transpose, "transpose", "x[B.. s t]", "", "y[B.. t s]", "", "", KIND_CHEAP)          \
     X(einsum, "einsum", "x[X..] z[Z..]?", "weight[W..]? +bias[V..]=zeros?", "y[Y..]", "",  \
       "", KIND_BLEND)                                                                      \
-    X(layernorm, "layernorm", "x[B.. h]", "weight[h]=ones bias[h]=zeros", "y[B.. h]",      \
-      "h coupled", "eps=1e-5", KIND_CHEAP)                                                 \
+    X(layernorm, "layernorm", "x[B.. h]", "weight[h]=ones bias[h]=zeros?", "y[B.. h]",     \
+      "h coupled", "eps=1e-5 offset=0", KIND_CHEAP)                                        \
     X(rmsnorm, "rmsnorm", "x[B.. h]", "weight[h]=ones", "y[B.. h]", "h coupled",           \
       "eps=1e-5 offset=0", KIND_CHEAP)                                                     \
     X(attention, "attention", "q[b s h d] k[b t h/ d] v[b t h/ e] lengths:int[b]?",        \
       "positions[n h]?", "y[b s h e]", "t gathered d whole e whole n whole",               \
-      "causal=0 scale=0 fan=0 distance=128 window=0 softcap=0 slope=0 factor=1 temper=0",  \
+      "causal=0 scale=0 fan=0 distance=128 window=0 softcap=0 slope=0 rounded=0 factor=1 " \
+      "temper=0",                                                                          \
       KIND_BULKY)                                                                          \
     X(attention_inside, "attention", "q[b s h d] k[b t h/ d] v[b t h/ e] starts:int[b s]", \
       "positions[n h]?", "y[b s h e]", "t gathered d whole e whole n whole",               \
-      "causal=0 scale=0 fan=0 distance=128 window=0 softcap=0 slope=0 factor=1 temper=0",  \
+      "causal=0 scale=0 fan=0 distance=128 window=0 softcap=0 slope=0 rounded=0 factor=1 " \
+      "temper=0",                                                                          \
       KIND_BULKY)                                                                          \
     X(attention_packed, "attention", "qkv[b s 3 h d] starts:int[b s]?", "positions[n h]?", \
       "y[b s h d]", "s whole d whole n whole",                                             \
-      "causal=0 scale=0 fan=0 distance=128 window=0 softcap=0 slope=0 factor=1 temper=0",  \
+      "causal=0 scale=0 fan=0 distance=128 window=0 softcap=0 slope=0 rounded=0 factor=1 " \
+      "temper=0",                                                                          \
       KIND_BULKY)                                                                          \
     X(rotary, "rotary", "x[b s h d%2]", "", "y[b s h d]", "d whole",                       \
       "base=10000 share=1 factor=1 original=0 low=1 high=4 by_pair=0 gain=1 "              \
@@ -174,8 +179,10 @@ enum kind_flag {
     X(silu, "silu", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
     X(tanh, "tanh", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                            \
     X(relu2, "relu2", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                          \
+    X(sigmoid, "sigmoid", "x[B..]", "", "y[B..]", "", "", KIND_CHEAP)                      \
     X(softcap, "softcap", "x[B..]", "", "y[B..]", "", "cap=0", KIND_CHEAP)                 \
-    X(scale, "scale", "x[B..]", "", "y[B..]", "", "fan=1 root=1", KIND_CHEAP)              \
+    X(scale, "scale", "x[B..]", "", "y[B..]", "", "fan=1 root=1 gain=1 over=1",            \
+      KIND_CHEAP)                                                                          \
     X(add, "add", "x[B..] z[B..]?", "", "y[B..]", "", "", 0)                               \
     X(dropout, "dropout", "x[B..]", "", "y[B..]", "", "rate=0", KIND_CHEAP)                \
     X(route, "route", "logits[B.. t e]", "!bias[e]=zeros?",                                \

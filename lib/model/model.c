@@ -111,8 +111,15 @@ static bool attends(const struct model_op *op) {
            op->kind == OP_attention_packed;
 }
 
-/* Two products of every query with the keys that it sees, of the whole sequence: how long documents are the
- * model does not know. */
+int64_t model_document_length(const struct model *m, const struct model_op *op) {
+    const int last = op->in[op->n_in - 1];
+    return m->tensors[last].source == DATA_DOCUMENT_START && m->tensors[last].producer < 0
+               ? m->tensors[last].length
+               : 0;
+}
+
+/* Two products of every query with the keys that it sees, of the whole sequence or of documents as long as
+ * the data is said to have them. */
 static double attention_flops(const struct model *m, const struct model_op *op,
                               int64_t batch) {
     const struct shape *y = &m->tensors[op->out[0]].shape;
@@ -121,7 +128,8 @@ static double attention_flops(const struct model *m, const struct model_op *op,
     const double columns =
         (double)(m->dims[q->dim[q->rank - 1]].size + m->dims[y->dim[y->rank - 1]].size);
     double seen = keys_seen(m->dims[y->dim[1]].size, m->dims[keys->dim[1]].size,
-                            op->attr[ATTR_causal] != 0, (int64_t)op->attr[ATTR_window]);
+                            op->attr[ATTR_causal] != 0, (int64_t)op->attr[ATTR_window],
+                            model_document_length(m, op));
     return 2 * shape_volume(m, y, batch) / (double)m->dims[y->dim[y->rank - 1]].size *
            columns * seen;
 }

@@ -78,7 +78,8 @@ struct model_tensor {
     bool wide;               /* always f32, whatever the type of a plan's tensors */
     bool gradient;           /* something that is trained is upstream: it has a gradient */
     enum data_source source; /* where producer < 0 */
-    int32_t end; /* of documents' starts and positions: the token that ends a document */
+    int32_t end;    /* of documents' starts and positions: the token that ends a document */
+    int64_t length; /* of documents' starts: positions from one to the next; 0: unknown */
 };
 
 enum param_init { INIT_ZEROS, INIT_ONES, INIT_NORMAL, INIT_UNIFORM };
@@ -243,6 +244,8 @@ double model_count_parameters(const struct model *m, bool trained);
 double model_forward_flops(const struct model *m, int64_t batch);
 /* The same of a whole step: each product once more for every factor that has a gradient. */
 double model_step_flops(const struct model *m, int64_t batch);
+/* The mean length of the documents that an attention keeps inside; 0: unknown, or all is one. */
+int64_t model_document_length(const struct model *m, const struct model_op *op);
 double model_op_flops(const struct model *m, const struct model_op *op, int64_t batch);
 
 /* The folder of shipped files (models, clusters): beside the program, or as installed. */

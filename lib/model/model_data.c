@@ -67,18 +67,36 @@ static int read_end(struct reader *r, const json_t *v, struct model_tensor *t,
     return end < 0;
 }
 
+/* "length" of documents, in the mean, for predictions alone: 0 where it is not said. */
+static int read_length(struct reader *r, const json_t *v, struct model_tensor *t,
+                       struct err *err) {
+    const json_t *given = json_object_get(v, "length");
+    if (!given)
+        return 0;
+    if (t->source != DATA_DOCUMENT_START)
+        return err_input(err, "length: only starts of documents have one");
+    if (read_int(r, given, "length", &t->length, err) < 0)
+        return -1;
+    return t->length >= 0 && t->length <= 1L << 40
+               ? 0
+               : err_input(err, "length: expected positions, or 0 for unknown, got %lld",
+                           (long long)t->length);
+}
+
 /* A data input: batch first; then what its source can give. */
 static int read_input(struct reader *r, const char *name, const json_t *v,
                       struct err *err) {
     struct model_tensor t = {.name = arena_strdup(&r->m->arena, name), .producer = -1};
     json_t *dims;
-    if (json_keys(v, "dims source end", err) < 0 ||
+    if (json_keys(v, "dims source end length", err) < 0 ||
         json_array_member(v, "dims", &dims, err) < 0 ||
         read_shape(r, dims, &t.shape, err) < 0 || read_source(v, &t, err) < 0)
         return -1;
     if (!t.shape.rank || t.shape.dim[0] != r->m->batch)
         return err_input(err, "dims: expected batch first");
     if (check_input_dims(&t, err) < 0)
+        return -1;
+    if (read_length(r, v, &t, err) < 0)
         return -1;
     const int none = read_end(r, v, &t, err);
     if (none)

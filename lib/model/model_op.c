@@ -223,6 +223,16 @@ static int read_operands(struct reader *r, const json_t *v, const json_t *in,
     return 0;
 }
 
+/* One that may be missing is there where its "when" is not 0; of a tie that says whether it holds. */
+static int read_presence(struct reader *r, const json_t *p, bool *there, struct err *err) {
+    const json_t *when = json_object_get(p, "when");
+    int64_t on = 1;
+    if (when && !json_object_get(p, "tie") && read_int(r, when, "when", &on, err) < 0)
+        return -1;
+    *there = on != 0;
+    return 0;
+}
+
 /* The parameters that the kind has, under their names. */
 static int read_params(struct reader *r, const json_t *v, struct model_op *op,
                        struct err *err) {
@@ -232,8 +242,11 @@ static int read_params(struct reader *r, const json_t *v, struct model_op *op,
     for (int i = 0; i < k->n_param; i++) {
         const struct kind_slot *slot = &k->param[i];
         const json_t *p = json_object_get(v, slot->name);
+        bool there = p != NULL;
         op->param[i] = -1;
-        if (!p && slot->optional)
+        if (p && slot->optional && read_presence(r, p, &there, err) < 0)
+            return err_at(err, "%s", slot->name);
+        if (!there && slot->optional)
             continue;
         if (!p)
             return err_input(err, "%s: missing, %s needs it", slot->name, k->name);
@@ -321,11 +334,17 @@ static int read_name(struct reader *r, const json_t *v, struct model_op *op,
     return 0;
 }
 
-/* A dropout that drops nothing is no op, nor is a scaling by 1, a cap of nothing or a sum of one: its
- * result is its operand under another name. */
+static bool scales_by_one(const struct model_op *op) {
+    return op->attr[ATTR_fan] == op->attr[ATTR_root] &&
+           op->attr[ATTR_gain] == op->attr[ATTR_over];
+}
+
+/* A dropout that drops nothing is no op, nor is a scaling by 1, a turning of no dims, a cap of nothing or a
+ * sum of one: its result is its operand under another name. */
 static bool does_nothing(const struct model_op *op) {
     return (op->kind == OP_dropout && op->attr[ATTR_rate] == 0) ||
-           (op->kind == OP_scale && op->attr[ATTR_fan] == op->attr[ATTR_root]) ||
+           (op->kind == OP_scale && scales_by_one(op)) ||
+           (op->kind == OP_rotary && op->attr[ATTR_share] == 0) ||
            (op->kind == OP_softcap && op->attr[ATTR_cap] == 0) ||
            (op->kind == OP_add && op->n_in == 1);
 }
@@ -365,6 +384,8 @@ static int check_numbers(const struct model_op *op, struct err *err) {
     if (starts_of(op) && op->attr[ATTR_causal] == 0)
         return err_input(err, "in[%d]: only causal attention keeps inside documents",
                          starts_of(op));
+    if (op->attr[ATTR_rounded] != 0 && op->attr[ATTR_slope] == 0)
+        return err_input(err, "rounded: attention without a slope has nothing to round");
     if (op->attr[ATTR_slope] != 0 && op->param[0] >= 0)
         return err_input(err, "slope: attention with positions has none");
     if (op->attr[ATTR_softcap] != 0 && op->param[0] >= 0)

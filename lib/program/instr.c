@@ -36,7 +36,7 @@ static void fill_infos(void) {
     info->in[info->n_in++] = (struct operand_info){#label, OPERAND_IDS};
 #define COUNTS(label, elems, below)                                                        \
     info->in[info->n_in++] = (struct operand_info){#label, OPERAND_IDS | OPERAND_COUNTS};
-#define STARTS(label, elems, below)                                                        \
+#define STARTS(label, elems, below, each)                                                  \
     info->in[info->n_in++] = (struct operand_info){#label, OPERAND_IDS | OPERAND_STARTS};
 #define SLOTS(label, elems, below)                                                         \
     info->in[info->n_in++] = (struct operand_info){#label, OPERAND_SLOTS};
@@ -153,6 +153,9 @@ static int64_t least(int64_t a, int64_t b) {
 #define IDS(name, elems, bound)                                                            \
     w->below[in_] = (bound);                                                               \
     w->in[in_++] = (elems);
+#define STARTS(name, elems, bound, length)                                                 \
+    w->each[in_] = (length);                                                               \
+    IDS(name, elems, bound)
 #define SLOTS(name, elems, bound) IDS(name, elems, bound)
 #define OUT(name, elems, bits)    w->out[out_++] = (elems);
 #define FLOPS(count)              w->flops = (double)(count);

@@ -25,7 +25,7 @@ enum opcode {
     OPCODE_COUNT
 };
 
-enum { INSTR_MAX_IN = 9, INSTR_MAX_OUT = 4, INSTR_MAX_SHAPE = 16, COPY_MAX_RANK = 3 };
+enum { INSTR_MAX_IN = 9, INSTR_MAX_OUT = 4, INSTR_MAX_SHAPE = 17, COPY_MAX_RANK = 3 };
 enum { INSTR_MAX_BUFFERS = INSTR_MAX_IN + INSTR_MAX_OUT };
 
 /* For every opcode X: struct X_n, the numbers of its shape; X_in and X_out, its operands as buffers
@@ -232,6 +232,7 @@ bool opcode_is_move(enum opcode code);       /* between a device and its host */
 struct instr_work {
     int64_t in[INSTR_MAX_IN + 1], out[INSTR_MAX_OUT + 1]; /* elements; 0 = absent */
     int64_t below[INSTR_MAX_IN + 1];                      /* of IDS and SLOTS operands */
+    int64_t each[INSTR_MAX_IN + 1]; /* of STARTS: from one to the next; 0: unknown */
     double flops;
     double typed, fixed; /* elements that cross memory: of its type, of four bytes */
 };

@@ -151,7 +151,7 @@ static void TYPED(rows_shape)(int64_t rows, int64_t n, int64_t vocab) {
     const double logits = sizeof(T) * (double)rows * (double)vocab;
     double s;
     printf("# " NAME ": %d rows of %d, vocabulary %d\n", (int)rows, (int)n, (int)vocab);
-    const struct kernel_layernorm norm = {rows, n, n, 1e-5f};
+    const struct kernel_layernorm norm = {rows, n, n, 1e-5f, 0};
     float *const grads[] = {f, f + n};
     BEST(s, kernel_layernorm(&norm, NULL, a, d, d, c, e));
     bytes("layernorm", 2 * all, s);

@@ -107,6 +107,24 @@ static const struct {
      "layers=2,dense=0,hidden=24,heads=12,q_rank=0,kv_rank=12,nope=4,rope=2,value=2,ffn=48,"
      "expert_ffn=24,shared=2,seq=12,vocab=24,experts=4,grouped=0"},
     {MODELS "turns.json", ""},
+    {"falcon-rw:nano", "layers=2,hidden=48,heads=6,seq=12,vocab=48"}, /* SGD */
+    {"olmo2:nano", "layers=2,hidden=48,heads=12,kv_heads=4,ffn=96,seq=12,vocab=48"},
+    {"granite:nano",
+     "layers=2,hidden=48,heads=12,kv_heads=4,ffn=48,seq=12,vocab=48,mlp_biased=1"},
+    {"bart:nano", "layers=2,dec_layers=1,hidden=24,heads=6,ffn=48,positions=12,seq=8,"
+                  "target_seq=12,vocab=24"}, /* SGD */
+    {"cohere2:nano",
+     "layers=2,hidden=48,heads=6,kv_heads=3,ffn=48,seq=12,vocab=48,window=5"},
+    {"gptj:nano", "layers=2,hidden=48,heads=6,rope=4,seq=12,vocab=48"},
+    {"smollm3:nano", "layers=2,hidden=48,heads=12,kv_heads=4,ffn=48,seq=12,vocab=48,"
+                     "attention_biased=1"}, /* SGD */
+    {"nemotron:nano", "layers=2,hidden=24,heads=6,kv_heads=3,kv=8,ffn=48,seq=12,vocab=24"},
+    {"qwen2-moe:nano", "layers=2,hidden=24,heads=6,kv_heads=3,ffn=24,shared_ffn=12,seq=12,"
+                       "vocab=24,experts=6"},
+    {"roberta:nano", "layers=2,hidden=24,heads=6,positions=14,seq=8,vocab=24"}, /* SGD */
+    {"stablelm:nano", "layers=2,hidden=48,heads=6,kv_heads=2,ffn=48,seq=12,vocab=24"},
+    {"olmoe:nano",
+     "layers=2,hidden=24,heads=6,kv_heads=3,ffn=24,seq=12,vocab=24,experts=6"},
 };
 enum { WHOLE_CASES = sizeof cases / sizeof *cases };
 

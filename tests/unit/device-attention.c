@@ -183,8 +183,25 @@ static double falls(const struct kernel_attention *t, int64_t h) {
     const double base = exp2(-exp2(-(log2(below) - 3))),
                  more = exp2(-exp2(-(log2(2 * below) - 3)));
     const double head = (double)(t->slope.first + h);
-    return (double)t->slope.by *
-           (head < below ? pow(base, head + 1) : pow(more, 1 + 2 * (head - below)));
+    return head < below ? pow(base, head + 1) : pow(more, 1 + 2 * (head - below));
+}
+
+/* To the nearest of the numbers with 8 bits, of two the one whose last bit is 0. */
+static double to_bf16(double x) {
+    int power;
+    const double part = frexp(x, &power);
+    return ldexp(nearbyint(ldexp(part, 8)), power - 8);
+}
+
+/* What the score of a key gets that is so far behind its query, at this position of the sequence. */
+static double added(const struct kernel_attention *t, int64_t h, int64_t i, int64_t j) {
+    const double slope = falls(t, h), by = (double)t->slope.by;
+    const double key = (double)(t->first_key + j),
+                 query = (double)(t->first_key + t->first + i);
+    if (!t->slope.rounded)
+        return by * slope * (key - query);
+    return by * (to_bf16(to_bf16(slope) * to_bf16(key)) -
+                 to_bf16(to_bf16(slope) * to_bf16(query)));
 }
 
 /* One query of one head: probabilities, output, and its share of the gradients. */
@@ -207,7 +224,7 @@ static void reference_query(const struct data *d, const struct reference *r, int
         if (t->cap > 0)
             p[j] = t->cap * tanh(p[j] / t->cap);
         p[j] += more ? *more : 0;
-        p[j] += falls(t, h) * (double)(j - (t->first + i));
+        p[j] += added(t, h, i, j);
         max = fmax(max, p[j]);
     }
     for (int64_t j = from; j < seen; j++)
@@ -426,6 +443,14 @@ static void test_values_and_slopes(void) {
                               .window = 70, .cap = 2, .slope = {0.125f, 6, 8}});
     check_form(&(struct form){1, 2, 300, 300, 24, true, .kv_heads = 2, .group = 1,
                               .document = 60, .value = 8, .slope = {1, 0, 2}});
+    check_form(&(struct form){1, 2, 700, 700, 24, true, .kv_heads = 2, .group = 1,
+                              .slope = {0.125f, 1, 12, .rounded = true}});
+    check_form(&(struct form){1, 2, 300, 300, 24, true, .kv_heads = 2, .group = 1,
+                              .window = 40, .slope = {0.5f, 9, 12, .rounded = true}});
+    for (int own = 0; own < 3; own++)
+        check_form(&(struct form){1, 2, 300, 900, 24, true, .kv_heads = 1, .group = 2,
+                                  .first = 300 * own, .parts = 3, .own = own,
+                                  .slope = {0.25f, 6, 12, .rounded = true}});
 }
 
 /* What the gradients are those of. */

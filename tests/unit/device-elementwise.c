@@ -15,6 +15,8 @@ static double act(enum kernel_act a, double x) {
         return 0.5 * x * erfc(-x / sqrt(2));
     if (a == KERNEL_RELU2)
         return x > 0 ? x * x : 0;
+    if (a == KERNEL_SIGMOID)
+        return 1 / (1 + exp(-x));
     return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
 }
 
@@ -53,11 +55,14 @@ static void check_act_tails(enum kernel_act a, const char *name) {
         one[i] = 1;
     kernel_act(a, N, far, y);
     kernel_act_dx(a, N, far, one, dx);
-    for (int i = 0; i < N; i++)
-        good &= a == KERNEL_TANH
-                    ? fabs(y[i] - tanh(far[i])) <= 1e-6 && fabs(dx[i] - !far[i]) <= 1e-6
-                    : fabs(y[i] - (far[i] > 0 ? far[i] : 0)) <= 1e-6 &&
-                          (far[i] == 0 || fabs(dx[i] - (far[i] > 0)) <= 1e-6);
+    for (int i = 0; i < N; i++) {
+        const double at = far[i], flat = a == KERNEL_TANH ? 1 : 0.25;
+        good &= a == KERNEL_TANH || a == KERNEL_SIGMOID
+                    ? fabs(y[i] - act(a, at)) <= 1e-6 &&
+                          fabs(dx[i] - (at == 0 ? flat : 0)) <= 1e-6
+                    : fabs(y[i] - (at > 0 ? at : 0)) <= 1e-6 &&
+                          (at == 0 || fabs(dx[i] - (at > 0)) <= 1e-6);
+    }
     ok(good, "%s: finite and right far out", name);
     double worst = 0;
     for (int i = 0; i < 400; i++)
@@ -71,8 +76,9 @@ static void check_act_tails(enum kernel_act a, const char *name) {
 }
 
 static void test_act(void) {
-    static const char *const name[] = {"gelu", "relu", "silu", "tanh", "gelu-erf", "relu2"};
-    for (int a = KERNEL_GELU; a <= KERNEL_RELU2; a++) {
+    static const char *const name[] = {"gelu",     "relu",  "silu",   "tanh",
+                                       "gelu-erf", "relu2", "sigmoid"};
+    for (int a = KERNEL_GELU; a <= KERNEL_SIGMOID; a++) {
         check_act((enum kernel_act)a, name[a]);
         if (a != KERNEL_RELU2)
             check_act_tails((enum kernel_act)a, name[a]);

@@ -48,6 +48,7 @@ static int64_t number(const char *name, int shape) {
         {"behind", {3, 16, 5, 1}},      {"sigmoid", {1, 0, 0, 1}},
         {"parts", {0, 2, 0, 0}},        {"kept", {0, 1, 0, 0}},
         {"best", {0, 2, 0, 0}},         {"biased", {1, 1, 0, 0}},
+        {"plain", {0, 1, 0, 1}},        {"document", {0, 4, 0, 3}},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!strcmp(numbers[i].name, name))

@@ -98,6 +98,9 @@ static void test_refusals(void) {
     refuses(STARTS(""), good, "inputs.starts.end: missing");
     refuses(STARTS(", 'end': -2"), good, "inputs.starts.end:...-1 for none...-2");
     refuses(STARTS(", 'end': 0.5"), good, "inputs.starts.end:...fraction");
+    refuses(STARTS(", 'end': 1, 'length': -3"), good, "inputs.starts.length:...-3");
+    refuses("'starts': {'dims': ['batch', 'seq'], 'source': 'token', 'length': 3}", good,
+            "inputs.starts.length:...documents");
     refuses(STARTS(", 'end': 8"), good, "inputs.starts.end: token 8...vocabulary...8");
     refuses(STARTS(", 'end': -1"), good, "ops[2] (attn): in[1]: no tensor \"starts\"");
     refuses("'starts': {'dims': ['batch', 'seq'], 'source': 'token', 'end': 1}", good,
@@ -116,6 +119,33 @@ static void test_refusals(void) {
             "ops[2] (p): in[1]:...document-position...\"starts\"");
 }
 
+/* Said to be so long, documents are no other model, only one that takes less work: a query sees as many keys as
+ * there are up to it in its document. */
+static void test_lengths(void) {
+    struct model *whole = shipped("llama:nano", "documents=7"),
+                 *cut = shipped("llama:nano", "documents=7,document_length=16"),
+                 *long_ones = shipped("llama:nano", "documents=7,document_length=4096"),
+                 *none = shipped("llama:nano", "document_length=16"),
+                 *window = shipped("gemma3:nano",
+                                   "documents=7,document_length=16,window=4,pattern=9");
+    const int i = cut ? op_find(cut, "layer.0.attn") : -1;
+    const int k = window ? op_find(window, "layer.0.attn") : -1;
+    const double all = i < 0 ? 0 : model_op_flops(whole, &whole->ops[i], 2);
+    ok(i >= 0 && whole->hash == cut->hash,
+       "how long documents are is not a part of the model");
+    ok(all > 0 && model_op_flops(cut, &cut->ops[i], 2) == all * 17 / 257,
+       "documents of 16 of 256 tokens: queries see 8.5 keys in the mean, not 128.5");
+    ok(all > 0 && model_op_flops(long_ones, &long_ones->ops[i], 2) == all,
+       "documents longer than the sequence: those of the sequence");
+    ok(none && model_forward_flops(none, 2) == model_forward_flops(whole, 2),
+       "without a token that ends them there are none");
+    ok(k >= 0 && model_op_flops(window, &window->ops[k], 1) ==
+                     2.0 * 256 * 4 * 64 * (1 + 2 + 3 + 13 * 4) / 16,
+       "under a window of 4 a query sees at most 4");
+    model_destroy(whole), model_destroy(cut), model_destroy(long_ones);
+    model_destroy(none), model_destroy(window);
+}
+
 /* A table of fewer rows than there are positions. */
 static void test_rows(void) {
     struct err err = {0};
@@ -129,6 +159,7 @@ static void test_rows(void) {
 
 int main(void) {
     test_families();
+    test_lengths();
     test_refusals();
     test_rows();
     return done_testing();

@@ -70,14 +70,14 @@ static int64_t trial_number(struct trial *t, const char *name) {
         const char *name;
         int64_t least, most;
     } ranges[] = {
-        {"wt", 0, 1},      {"bias", 0, 1},     {"back", 0, 1},   {"normalize", 0, 1},
-        {"causal", 0, 1},  {"lengths", 0, 1},  {"kh", 1, 4},     {"kw", 1, 4},
-        {"kernel", 1, 3},  {"stride", 1, 3},   {"parts", 1, 4},  {"batch", 1, 4},
-        {"heads", 1, 4},   {"kv_heads", 1, 2}, {"outer", 1, 3},  {"groups", 1, 3},
-        {"choices", 1, 3}, {"capacity", 1, 9}, {"group", 1, 3},  {"ih", 1, 12},
-        {"iw", 1, 12},     {"ph", 0, 2},       {"pw", 0, 2},     {"capped", 0, 1},
-        {"sloped", 0, 1},  {"sigmoid", 0, 1},  {"biased", 0, 1}, {"few", 1, 2},
-        {"best", 1, 2}};
+        {"wt", 0, 1},      {"bias", 0, 1},     {"back", 0, 1},     {"normalize", 0, 1},
+        {"causal", 0, 1},  {"lengths", 0, 1},  {"kh", 1, 4},       {"kw", 1, 4},
+        {"kernel", 1, 3},  {"stride", 1, 3},   {"parts", 1, 4},    {"batch", 1, 4},
+        {"heads", 1, 4},   {"kv_heads", 1, 2}, {"outer", 1, 3},    {"groups", 1, 3},
+        {"choices", 1, 3}, {"capacity", 1, 9}, {"group", 1, 3},    {"ih", 1, 12},
+        {"iw", 1, 12},     {"ph", 0, 2},       {"pw", 0, 2},       {"capped", 0, 1},
+        {"sloped", 0, 1},  {"sigmoid", 0, 1},  {"biased", 0, 1},   {"few", 1, 2},
+        {"best", 1, 2},    {"plain", 0, 1},    {"document", 0, 40}};
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
         if (!strcmp(ranges[i].name, name))
             return trial_pick(t, ranges[i].least, ranges[i].most);
@@ -140,8 +140,9 @@ static void trial_attention(struct trial *t, struct attention_n *n, bool may_pac
     n->starts = n->causal && !n->lengths && rng_below(&t->rng, 2);
     n->sloped = !n->buckets && rng_below(&t->rng, 2);
     n->value = n->packed || rng_below(&t->rng, 2) ? 0 : trial_pick(t, 1, 150);
-    t->args.slope = (struct alibi){0.3f, (int32_t)trial_pick(t, 0, 2),
-                                   (int32_t)(n->heads + trial_pick(t, 2, 9))};
+    t->args.slope =
+        (struct alibi){0.3f, (int32_t)trial_pick(t, 0, 2),
+                       (int32_t)(n->heads + trial_pick(t, 2, 9)), rng_below(&t->rng, 2)};
 }
 
 /* Groups of experts, of which a token keeps some that hold its choices. */
@@ -481,7 +482,8 @@ static void trial_begin_shape(struct trial *t, enum opcode code, enum dtype dtyp
         t->args.faulty = (int)(t->n.median.parts - 1) / 2;
     if (code == I_rotary)
         trial_angles(t, shape != NULL);
-    if (code == I_rmsnorm || code == I_rmsnorm_bwd || code == I_rmsnorm_bwd_sums)
+    if (code == I_rmsnorm || code == I_rmsnorm_bwd || code == I_rmsnorm_bwd_sums ||
+        code == I_layernorm || code == I_layernorm_bwd || code == I_layernorm_bwd_sums)
         t->args.offset = (float)rng_below(&t->rng, 2);
     t->matrices = matrices_dense(&t->n.matmul);
     for (int k = 0; k < t->info->n_out && !t->args.fresh; k++)

@@ -167,7 +167,7 @@ void bench_release(struct bench *b) {
 
 /* Where causal queries are a part of the sequence, the last ones see most: of keys that come round,
  * all. */
-static int64_t first_query(const struct instr_key *key) {
+int64_t bench_first_query(const struct instr_key *key) {
     switch (key->code) {
     case I_attention:
     case I_attention_bwd: return key->n.attention.kv_seq - key->n.attention.seq;
@@ -194,7 +194,7 @@ static struct cuda_given given_at(const struct bench *b, int set) {
         .angles = {.log2_base = 13, .turned = b->key.n.rotary.dim, .factor = 1, .gain = 1},
         .distance = 128,
         .cap = 50,
-        .first = first_query(&b->key),
+        .first = bench_first_query(&b->key),
         .rate = 0.1f,
         .copy = {2, b->copy_size, b->copy_src, b->copy_dst},
         .matrices = &b->matrices,

@@ -142,16 +142,25 @@ static int fill_numbers(struct bench *b, char *to, int64_t bytes, enum dtype dty
     return repeat(b, to, have, bytes, err);
 }
 
+/* Where the document of query i starts. */
+static int64_t start_of(const struct bench *b, int operand, int64_t i) {
+    const int64_t each = b->work.each[operand], seq = b->key.n.attention.seq;
+    const int64_t position = bench_first_query(&b->key) + i % seq;
+    return each ? position / each * each : 0;
+}
+
 /* Tokens by chance; of experts' slots all are loaded alike, for how long routed tokens take depends on
- * where they go; of lengths all are whole, as spans that are cut to fit make them; a sequence is one document. */
-static int fill_whole(struct bench *b, char *to, int64_t n, int64_t below, unsigned flags,
-                      struct err *err) {
+ * where they go; of lengths all are whole, as spans that are cut to fit make them; documents are as long as the
+ * shape says, or all of a sequence is one. */
+static int fill_whole(struct bench *b, int operand, char *to, struct err *err) {
+    const unsigned flags = b->info->in[operand].flags;
+    const int64_t n = b->work.in[operand], below = b->work.below[operand];
     int32_t *ids = mem_array((size_t)n + 1, sizeof *ids);
     uint32_t state = 54321;
     for (int64_t i = 0; i < n; i++) {
         state = state * 1664525u + 1013904223u;
         ids[i] = (int32_t)(flags & OPERAND_COUNTS   ? below - 1
-                           : flags & OPERAND_STARTS ? 0
+                           : flags & OPERAND_STARTS ? start_of(b, operand, i)
                            : flags & OPERAND_SLOTS
                                ? i % below
                                : (int64_t)((uint64_t)state * (uint64_t)below >> 32));
@@ -165,7 +174,7 @@ static int fill_in(struct bench *b, int i, char *to, struct err *err) {
     const struct operand_info *o = &b->info->in[i];
     const int64_t elems = b->work.in[i];
     if (elems && o->flags & (OPERAND_IDS | OPERAND_SLOTS))
-        return fill_whole(b, to, elems, b->work.below[i], o->flags, err);
+        return fill_whole(b, i, to, err);
     return fill_numbers(b, to, operand_bytes(o, b->key.dtype, elems),
                         operand_dtype(o, b->key.dtype), err);
 }

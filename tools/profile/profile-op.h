@@ -112,6 +112,8 @@ int64_t operands_beside_bytes(const struct instr_key *behind, bool old);
 /* What is launched behind `before`, with its operands. */
 void operands_behind(const struct bench *b, int set, const struct cuda_given *before,
                      struct cuda_given *out);
+/* The position of the first query of an attention, counted from the first key that is here; else 0. */
+int64_t bench_first_query(const struct instr_key *key);
 /* Gives all of them numbers, and waits until they have them. Returns 0 or -1. */
 int operands_fill(struct bench *b, struct err *err);
 

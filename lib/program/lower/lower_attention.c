@@ -69,6 +69,7 @@ static struct attention_n shape_of(const struct emit *e, int op) {
     n.causal = o->attr[ATTR_causal] != 0;
     n.lengths = o->kind == OP_attention && o->n_in > 3;
     n.starts = starts_of(o) > 0;
+    n.document = model_document_length(e->m, o);
     n.window = window_of(e, o);
     n.capped = o->attr[ATTR_softcap] != 0;
     n.sloped = o->attr[ATTR_slope] != 0;
@@ -159,7 +160,8 @@ static struct attention_more_n without_packed(const struct attention_n *n) {
                                      .capped = n->capped,
                                      .starts = n->starts,
                                      .sloped = n->sloped,
-                                     .value = n->value};
+                                     .value = n->value,
+                                     .document = n->document};
 }
 
 /* An instruction over the keys of the rank so many before this one. All but the first go on from

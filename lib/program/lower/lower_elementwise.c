@@ -45,6 +45,7 @@ ACTIVATION(silu)
 ACTIVATION(tanh)
 ACTIVATION(gelu_erf)
 ACTIVATION(relu2)
+ACTIVATION(sigmoid)
 ACTIVATION(softcap)
 
 /* One operand is another's gate: all of them have the operands of swiglu and swiglu_bwd. */

@@ -33,7 +33,8 @@ static void forward(struct emit *e, int op) {
     i->in.layernorm.moments = moments;
     i->out.layernorm.y = y;
     i->out.layernorm.stat = stat;
-    i->n.layernorm = (struct layernorm_n){.rows = rows, .n = n, .parts = parts};
+    i->n.layernorm =
+        (struct layernorm_n){.rows = rows, .n = n, .parts = parts, .plain = beta < 0};
     lower_save(e, op, stat);
 }
 
@@ -69,8 +70,11 @@ static void backward(struct emit *e, int op, const int *dy) {
     i->out.layernorm_bwd.dx = dx;
     i->out.layernorm_bwd.dgamma = dgamma;
     i->out.layernorm_bwd.dbeta = dbeta;
-    i->n.layernorm_bwd = (struct layernorm_bwd_n){
-        .rows = rows, .n = n, .total = n * mesh_group_size(e->mesh, axes)};
+    i->n.layernorm_bwd =
+        (struct layernorm_bwd_n){.rows = rows,
+                                 .n = n,
+                                 .total = n * mesh_group_size(e->mesh, axes),
+                                 .plain = dbeta < 0};
 }
 
 const struct lowering lower_layernorm = {forward, backward};
