@@ -20,6 +20,7 @@ static const struct function {
                  {"Mul", "aten.mul.Tensor", false},
                  {"Div", "aten.div.Tensor", false},
                  {"Pow", "aten.pow.Tensor_Scalar", false},
+                 {"Sum", "aten.add.Tensor", false},
                  {"Max", "aten.maximum.default", false},
                  {"Min", "aten.minimum.default", false},
                  {"Equal", "aten.eq.Tensor", true},
@@ -68,19 +69,14 @@ static bool stretch(reading *r, const int *in, int n, int *rank, int64_t *size) 
     return true;
 }
 
-/* Names of operands as the target has them. Whole numbers are divided to the lower one. */
-static int function(reading *r, node_ref n, const struct function *f) {
-    int in[3], rank, count = 0;
+/* A function of so many values, of which ATen has this target. */
+static int apply(reading *r, node_ref n, const char *target, const int *in, int count,
+                 int type) {
+    int rank;
     int64_t size[EXPORTED_MAX_RANK];
-    const char *target = f->target;
-    for (; count < 3 && (in[count] = onnx_in(r, n, count)) >= 0; count++)
-        in[count] = onnx_thin(r, in[count]);
-    int type = count ? onnx_type(r, in[count - 1]) : 0;
-    if (!count || n->in.n > 3 || !stretch(r, in, count, &rank, size))
-        return -1;
-    if (!strcmp(f->op, "Div") && type != 11)
-        target = "aten.floor_divide.default";
     const struct point *p = point_find(target);
+    if (!stretch(r, in, count, &rank, size))
+        return -1;
     json_t *args = json_array();
     if (!p && count == 1)
         onnx_with(r, args, "self", in[0]);
@@ -94,7 +90,45 @@ static int function(reading *r, node_ref n, const struct function *f) {
     const struct onnx_attr *how = onnx_attr(n, "approximate");
     if (how && how->text)
         translate_text(args, "approximate", how->text);
-    return onnx_emit(r, target, args, rank, size, f->truth ? 1 : type);
+    return onnx_emit(r, target, args, rank, size, type);
+}
+
+/* Of any number of operands, two by two. */
+static bool is_of_many(const char *op) {
+    return !strcmp(op, "Max") || !strcmp(op, "Min") || !strcmp(op, "Sum");
+}
+
+static int of_many(reading *r, node_ref n, const char *target) {
+    int y = onnx_in(r, n, 0);
+    for (int64_t i = 1; i < n->in.n && y >= 0; i++) {
+        int in[] = {onnx_thin(r, y), onnx_thin(r, onnx_in(r, n, (int)i))};
+        y = in[1] < 0 ? -1 : apply(r, n, target, in, 2, onnx_type(r, in[1]));
+    }
+    return y;
+}
+
+/* Is the value the number one? */
+static bool is_one(reading *r, int value) {
+    double v;
+    return fold_scalar(&r->fold, value, &v) && v == 1;
+}
+
+/* Whole numbers are divided to the lower one. */
+static int function(reading *r, node_ref n, const struct function *f) {
+    int in[3], count = 0;
+    if (is_of_many(f->op))
+        return of_many(r, n, f->target);
+    for (; count < 3 && (in[count] = onnx_in(r, n, count)) >= 0; count++)
+        in[count] = onnx_thin(r, in[count]);
+    if (!count || n->in.n > 3)
+        return -1;
+    const int type = onnx_type(r, in[count - 1]);
+    const char *target = f->target;
+    if (!strcmp(f->op, "Div") && type != 11)
+        target = "aten.floor_divide.default";
+    else if (!strcmp(f->op, "Div") && count == 2 && is_one(r, in[0]))
+        return apply(r, n, "aten.reciprocal.default", in + 1, 1, type);
+    return apply(r, n, target, in, count, f->truth ? 1 : type);
 }
 
 static int cast(reading *r, node_ref n) {
