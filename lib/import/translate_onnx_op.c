@@ -388,25 +388,62 @@ static int convolve(reading *r, node_ref n) {
     return onnx_emit(r, "aten.convolution.default", args, 4, size, 11);
 }
 
-/* Of queries, keys and values with a dim of heads. */
+/* [b, s, heads d] as [b, heads, s, d]; -1 where it has no such heads. */
+static int by_heads(reading *r, int x, int64_t heads) {
+    static const int64_t order[] = {0, 2, 1, 3};
+    value_ref v = onnx_value(r, x);
+    int64_t size[] = {v->size[0], v->size[1], heads, 0};
+    if (heads < 1 || v->size[2] % heads)
+        return -1;
+    size[3] = v->size[2] / heads;
+    return onnx_permute(r, onnx_view(r, x, 4, size), order);
+}
+
+/* The way back. */
+static int joined_heads(reading *r, int x) {
+    static const int64_t order[] = {0, 2, 1, 3};
+    int y = onnx_permute(r, x, order);
+    value_ref v = onnx_value(r, y);
+    int64_t size[] = {v->size[0], v->size[1], v->size[2] * v->size[3]};
+    return onnx_view(r, y, 3, size);
+}
+
+/* Queries, keys, values and perhaps a mask, and nothing of a step before; only the first result is read. */
+static bool is_plain_attention(node_ref n) {
+    for (int64_t i = 4; i < n->in.n; i++)
+        if (*n->in.p[i])
+            return false;
+    for (int64_t i = 1; i < n->out.n; i++)
+        if (*n->out.p[i])
+            return false;
+    return true;
+}
+
 static int attention(reading *r, node_ref n) {
+    static const char *const heads[] = {"q_num_heads", "kv_num_heads", "kv_num_heads"};
     int x[4];
     for (int i = 0; i < 4; i++)
         x[i] = onnx_in(r, n, i);
-    if (x[0] < 0 || x[1] < 0 || x[2] < 0 || n->in.n > 4 || onnx_real(n, "softcap", 0) != 0)
+    if (x[0] < 0 || x[1] < 0 || x[2] < 0 || !is_plain_attention(n))
         return -1;
+    const bool flat = onnx_value(r, x[0])->rank == 3;
+    for (int i = 0; i < 3; i++) {
+        if (onnx_value(r, x[i])->rank != (flat ? 3 : 4) ||
+            (flat && (x[i] = by_heads(r, x[i], onnx_int(n, heads[i], 0))) < 0))
+            return -1;
+    }
     int64_t size[EXPORTED_MAX_RANK];
-    value_ref q = onnx_value(r, x[0]), v = onnx_value(r, x[2]);
-    if (q->rank != 4 || v->rank != 4)
-        return -1;
-    memcpy(size, q->size, sizeof size);
-    size[3] = v->size[3];
+    memcpy(size, onnx_value(r, x[0])->size, sizeof size);
+    size[3] = onnx_value(r, x[2])->size[3];
     json_t *args = onnx_with(r, onnx_with(r, json_array(), "query", x[0]), "key", x[1]);
     onnx_with(r, onnx_with(r, args, "value", x[2]), "attn_mask", x[3]);
     translate_int(args, "is_causal", onnx_int(n, "is_causal", 0));
     if (onnx_attr(n, "scale"))
         translate_number(args, "scale", onnx_real(n, "scale", 1));
-    return onnx_emit(r, "aten.scaled_dot_product_attention.default", args, 4, size, 11);
+    if (onnx_real(n, "softcap", 0) > 0)
+        translate_number(args, "softcap", onnx_real(n, "softcap", 0));
+    int y = onnx_emit(r, "aten.scaled_dot_product_attention.default", args, 4, size, 11);
+    return flat && y >= 0 ? joined_heads(r, y) : y;
 }
 
 /* ---- by op ---------------------------------------------------------------------------------------- */
