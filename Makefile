@@ -379,6 +379,7 @@ $(FUZZ_BINS): %: %.o $(call archives,$(fuzz_floors))
 FUZZ_SECONDS ?= 30
 fuzz-run: $(FUZZ_BINS)
 	@for f in $(FUZZ_BINS); do echo "  FUZZ    $$f"; mkdir -p $$f.corpus; seeds=tests/fuzz/corpus/$${f##*/fuzz-}; \
+	 for seed in tests/import/*.$${f##*/fuzz-}; do [ ! -f $$seed ] || cp $$seed $$f.corpus; done; \
 	 [ -d $$seeds ] || seeds=; nice $$f -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096 -timeout=60 \
 	   -dict=tests/fuzz/words.dict -artifact_prefix=$$f- $$f.corpus $$seeds >$$f.log 2>&1 || \
 	   { tail -40 $$f.log; exit 1; }; done

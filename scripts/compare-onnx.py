@@ -46,7 +46,7 @@ BY_HAND = {"hand-perceptron": ("perceptron", onnx_by_hand.write_perceptron),
            "hand-mixer": ("mixer", onnx_by_hand.write_mixer),
            "hand-gpt": ("own-gpt", lambda *args: onnx_by_hand.write_gpt(*args, attention=False)),
            "hand-attention": ("own-gpt", lambda *args: onnx_by_hand.write_gpt(*args, attention=True))}
-FIXTURES = {"gpt2": "plain", "llama": "folded", "mixer": "traced"}
+FIXTURES = {"gpt2": "plain", "llama": "folded", "mixer": "traced", "falcon": "plain"}
 
 
 def for_tracing(model, inputs):
@@ -176,8 +176,8 @@ def compare_by_hand(name, bin, folder):
     return good
 
 
-def slim(source, path):
-    """Without the numbers of weights, and without what is said for people."""
+def slim(source, path, weights):
+    """Without the numbers of weights, of which these have names, and without what is said for people."""
     model = onnx.load(source)
     for n in model.graph.node:
         scopes = [m for m in n.metadata_props if m.key == "pkg.torch.onnx.name_scopes"]
@@ -188,7 +188,7 @@ def slim(source, path):
         del m.metadata_props[:]
     for t in model.graph.initializer:
         del t.metadata_props[:]
-        if "." in t.name or len(t.raw_data) > 9000 and min(onnx.numpy_helper.to_array(t).ravel()) > -1e4:
+        if t.name in weights or len(t.raw_data) > 9000 and min(onnx.numpy_helper.to_array(t).ravel()) > -1e4:
             del t.float_data[:]
             t.ClearField("raw_data")
     for v in model.graph.value_info:
@@ -207,7 +207,10 @@ def fixtures(folder):
             torch.nn.init.normal_(p, std=0.08)
         with tempfile.TemporaryDirectory() as temporary:
             export(model, example, form, f"{temporary}/{name}.onnx")
-            slim(f"{temporary}/{name}.onnx", f"{folder}/{name}.onnx")
+            slim(f"{temporary}/{name}.onnx", f"{folder}/{name}.onnx", dict(model.named_parameters()))
+    onnx_by_hand.write_folded(f"{folder}/folded.onnx")
+    onnx_by_hand.write_gpt(pt2.GPT(width=16, heads=2, layers=1), [2, pt2.SEQ], f"{folder}/attention.onnx", attention=True)
+    slim(f"{folder}/attention.onnx", f"{folder}/attention.onnx", {})
 
 
 def main():

@@ -127,3 +127,19 @@ def write_gpt(model, shape, path, attention):
         x = g.node("Add", x, g.linear(y, block.mlp[2], f"b{i}_down"))
     x = g.linear(g.norm(x, model.ln_f, "norm"), model.head, "logits")
     g.write(path, TensorProto.INT64, shape, x, [*shape, model.head.out_features], 23 if attention else 17)
+
+
+def write_folded(path, samples=2, seq=4, width=8, vocab=12):
+    """What an exporter that folds leaves of embeddings: a product has a turned copy of the table that it was tied to,
+    and rows of positions, and the one of a kind of tokens, are there for each sample."""
+    g, rng = Graph(), np.random.default_rng(1)
+    table, rows, kind = (rng.normal(size=s).astype(np.float32) for s in ((vocab, width), (seq, width), (width,)))
+    x = g.node("Gather", g.tensor(table, "table"), "x")
+    x = g.node("Add", x, g.tensor(np.broadcast_to(kind, (samples, seq, width)), "kind"))
+    x = g.node("Add", x, g.tensor(np.broadcast_to(rows, (samples, seq, width)), "rows"))
+    one = g.tensor(np.ones(width, np.float32), "one")
+    zero = g.tensor(np.zeros(width, np.float32), "zero")
+    for _ in range(2):
+        x = g.node("LayerNormalization", x, one, zero, axis=-1)
+    x = g.node("MatMul", x, g.tensor(table.T, "turned"))
+    g.write(path, TensorProto.INT64, (samples, seq), x, [samples, seq, vocab], 17)
