@@ -55,17 +55,19 @@ static void look_at(struct onnx_reading *r, const struct onnx_node *n) {
     for (char *c = path; *c; c++)
         if (*c == '.' && !(c[1] >= '0' && c[1] <= '9'))
             *c = '/';
+    const char *op = *n->domain ? arena_printf(a, "%s.%s", n->domain, n->op) : n->op;
     r->at = (struct hlo_instruction){.name = *n->name   ? n->name
                                              : n->out.n ? n->out.p[0]
                                                         : n->op,
-                                     .opcode = n->op,
+                                     .opcode = op,
                                      .op_name = *n->scope ? path : "",
                                      .direction = "",
                                      .custom = ""};
     r->t.at = &r->at;
 }
 
-/* What is not known is refused later, with all else of its kind, where the file says which shape it has. */
+/* What is not known is refused later, with all else of its kind, where it makes one tensor and the file says which
+ * shape that has. */
 static int unknown(struct onnx_reading *r, const struct onnx_node *n, struct err *err) {
     json_t *args = json_array();
     for (int64_t i = 0; i < n->in.n && i < 16; i++) {
@@ -77,9 +79,10 @@ static int unknown(struct onnx_reading *r, const struct onnx_node *n, struct err
     for (int64_t i = 0; i < r->g.shapes.n && n->out.n; i++)
         if (!strcmp(r->g.shapes.p[i].name, n->out.p[0]) && r->g.shapes.p[i].rank >= 0)
             s = &r->g.shapes.p[i];
-    if (!s) {
+    if (!s || (n->out.n > 1 && *n->out.p[1])) {
         json_decref(args);
-        return err_input(err, "%.64s: no op does what this does: %.48s", r->at.name, n->op);
+        return err_input(err, "%.64s: no op does what this does: %.80s", r->at.name,
+                         r->at.opcode);
     }
     return onnx_emit(r, arena_printf(&r->t.p->arena, "onnx.%s", n->op), args, s->rank,
                      s->size, onnx_type_of(s->type));

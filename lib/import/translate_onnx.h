@@ -37,6 +37,7 @@ struct onnx_reading {
     ARR(struct onnx_repeat) repeats;
     struct err *err; /* of a tensor whose numbers cannot be read */
     bool failed;
+    bool lacks; /* a file beside the model's: said once */
 };
 
 /* The value of an input; -1: it is none. */

@@ -198,12 +198,26 @@ static int turned_table(struct onnx_reading *r, const struct onnx_tensor *table)
     return value < 0 ? -1 : onnx_permute(r, value, order);
 }
 
+/* Without the file that numbers lie in, a model is one still, but copies are not seen to be ones. */
+static void look_beside(struct onnx_reading *r, const struct onnx_tensor *t) {
+    struct err err = {0};
+    double first;
+    if (r->lacks || !t->file || !r->folder || onnx_elements(&t->shape) < 1 ||
+        onnx_part(t, r->folder, 0, 1, &first, &err) == 0)
+        return;
+    r->lacks = true;
+    json_array_append_new(
+        r->t.p->notes,
+        json_sprintf("%.200s: which parameters are copies of others is not seen", err.msg));
+}
+
 static int add_parameter(struct onnx_reading *r, const struct onnx_tensor *t,
                          const char *name) {
     const bool is_table = json_object_get(r->tables, name);
     const struct onnx_tensor *table =
         t->shape.rank == 2 && !is_table ? table_of(r, t) : NULL;
     const int axes = repeated_axes(r, t);
+    look_beside(r, t);
     if (table)
         return turned_table(r, table);
     if (axes)

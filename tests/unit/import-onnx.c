@@ -68,6 +68,18 @@ static void put_node(struct wire_out *graph, const char *op, const char *a, cons
     arr_release(&n);
 }
 
+/* A node of somebody's own ops. */
+static void put_foreign(struct wire_out *graph, const char *in, const char *out) {
+    struct wire_out n = {0};
+    wire_put_text(&n, 1, in);
+    wire_put_text(&n, 2, out);
+    wire_put_text(&n, 3, "it");
+    wire_put_text(&n, 4, "Gelu");
+    wire_put_text(&n, 7, "com.other");
+    wire_put_bytes(graph, 1, n.p, (size_t)n.n);
+    arr_release(&n);
+}
+
 /* The model of a graph, which is taken over; `version` of its ops. */
 static struct wire_out onnx_of(struct wire_out *graph, int version) {
     struct wire_out m = {0}, set = {0};
@@ -155,6 +167,9 @@ static void bad_input(void) {
     g = product("MatMul", x, w, "x");
     put_tensor(&g, "table", 1, 1, w, "../secret");
     refuses(onnx_of(&g, 20), "../secret\", which is no file beside it");
+    g = product("MatMul", x, w, "x");
+    put_foreign(&g, "y", "z");
+    refuses(onnx_of(&g, 20), "graph: it: no op does what this does: com.other.Gelu");
     g = product("MatMul", x, w, "x");
     put_tensor(&g, "fc.weight", 1, 1, w, NULL);
     refuses(onnx_of(&g, 20), "fc.weight: there are two");
