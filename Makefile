@@ -108,7 +108,7 @@ uses_weft-predict      := common model plan program cost
 uses_weft-search       := common solve model plan program cost search aceso
 uses_weft-solve        := common solve
 uses_weft-ckpt         := common checkpoint model
-uses_weft-import       := common model import
+uses_weft-import       := common checkpoint model import
 uses_weft-tokens       := common text
 uses_weft-plan         := common model plan program
 uses_weft-run          := common data checkpoint model plan program cost device comm exec cuda nccl keep
@@ -379,6 +379,7 @@ $(FUZZ_BINS): %: %.o $(call archives,$(fuzz_floors))
 FUZZ_SECONDS ?= 30
 fuzz-run: $(FUZZ_BINS)
 	@for f in $(FUZZ_BINS); do echo "  FUZZ    $$f"; mkdir -p $$f.corpus; seeds=tests/fuzz/corpus/$${f##*/fuzz-}; \
+	 for seed in tests/import/*.$${f##*/fuzz-}; do [ ! -f $$seed ] || cp $$seed $$f.corpus; done; \
 	 [ -d $$seeds ] || seeds=; nice $$f -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096 -timeout=60 \
 	   -dict=tests/fuzz/words.dict -artifact_prefix=$$f- $$f.corpus $$seeds >$$f.log 2>&1 || \
 	   { tail -40 $$f.log; exit 1; }; done

@@ -2,15 +2,17 @@
 """weft-tokens gives the ids that Hugging Face's tokenizers gives, and how fast both are.
 
     $PYTHON scripts/compare-tokens.py [--bin BUILD/bin] [--patterns NAME...] [--texts N] [--real MB] [--seed N]
-        [--words SHARE] [--published FILE...] [--fixture FILE] [--trained FILE]
+        [--vocab N] [--learn 0] [--words SHARE] [--published FILE...] [--fixture FILE] [--trained FILE]
 
 Needs the packages tokenizers, sentencepiece and protobuf; nothing is downloaded. Under each pattern that
 weft-tokens knows, a small byte-level BPE tokenizer is trained on text at hand and written as tokenizer.json,
 with merges as pairs and as strings; and so are BPE and Unigram models of sentencepiece, in the forms that
-Llama 2, Mistral, Gemma, T5 and mT5 have. Then both encode: every code point of Unicode; texts of random code points of many
-scripts, blanks, line ends and contractions; and the pages, sources and manuals of this tree and of Python.
-All ids must be the same, and so must the decoded text. Then both encode the real text by turns, on one
-thread. Last, both train on random texts and on the real one: the tokenizers must be the same. With --words
+Llama 2, Mistral, Gemma, T5 and mT5 have, of --vocab tokens (8,000). Then both encode: every code point of
+Unicode; texts of random code points of many scripts, blanks, line ends and contractions; and the pages, sources
+and manuals of this tree and of Python. All ids must be the same, and so must the decoded text. Then both encode
+the real text by turns, on one thread; of Unigram models it is said how often sentencepiece itself gives other ids
+than the library, and how fast it is. Last, without --learn 0, both train on random texts and on the real one: the
+tokenizers must be the same. With --words
 the package wordfreq is needed: of the real text so much is words of its 42 languages, of 9 scripts, drawn as
 often as they are used, with those languages' signs between; of the rest, what --real asks for beyond this tree
 and Python comes from the sources, pages and catalogues of the packages that are installed (Django has those of
@@ -54,6 +56,9 @@ WORDS = ["'s", "'S", "'ll", "'LL", "'Re", "'\u017f", "'t", "''ve", " ", "  ", "\
          "<|mask|>", "<tool>", "<tool>x", " <|pad|> "]
 
 
+LEARNED = []  # the last Unigram model, as sentencepiece has it
+
+
 def pieces(kind, texts, vocab, **options):
     """The model that sentencepiece trains on lines of these texts."""
     import sentencepiece
@@ -61,7 +66,7 @@ def pieces(kind, texts, vocab, **options):
     out, model = io.BytesIO(), sentencepiece_model_pb2.ModelProto()
     lines = [line for text in texts for line in text.split("\n") if line.strip() and "\0" not in line]
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines[::1 + len(lines) // 20000]), model_writer=out, model_type=kind, vocab_size=vocab,
+        sentence_iterator=iter(lines[::1 + len(lines) // max(20000, 5 * vocab)]), model_writer=out, model_type=kind, vocab_size=vocab,
         hard_vocab_limit=False, minloglevel=2, num_threads=1, **options)
     model.ParseFromString(out.getvalue())
     return model
@@ -88,6 +93,7 @@ def sentence_unigram(texts, vocab, byte_fallback=False):
         few = {"normalization_rule_tsv": f"{ROOT}/tests/tokens/rules.tsv", "character_coverage": 0.99}
     proto = pieces("unigram", texts, vocab, byte_fallback=byte_fallback, **few)
     t = Tokenizer(models.Unigram([(p.piece, p.score) for p in proto.pieces], proto.trainer_spec.unk_id, byte_fallback))
+    LEARNED.append(proto.SerializeToString())
     return t, normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap)
 
 
@@ -275,7 +281,35 @@ def decodes(binary, t, path, text):
     return not same
 
 
-def speed(binary, t, path, texts, folder):
+def sentencepiece_differs(t, texts, what):
+    """Of how many texts sentencepiece gives other ids than the library, which says of its normalizer that it is
+    another one: of whole graphemes, and of white space at the ends of words."""
+    import sentencepiece
+    processor = sentencepiece.SentencePieceProcessor(model_proto=LEARNED[-1])
+    bad = tokens = 0
+    for text in texts:
+        ids = processor.encode(text)
+        tokens += len(ids)
+        bad += ids != t.encode(text, add_special_tokens=False).ids
+    print(f"  {what}: sentencepiece differs from tokenizers in {bad} of {len(texts)} texts, {tokens} tokens", flush=True)
+
+
+def seconds_of(work, texts):
+    begin = time.process_time()
+    for text in texts:
+        work(text)
+    return time.process_time() - begin
+
+
+def speed_of_sentencepiece(texts, seconds, size):
+    """The same texts, and its time beside ours."""
+    import sentencepiece
+    processor = sentencepiece.SentencePieceProcessor(model_proto=LEARNED[-1])
+    theirs = seconds_of(processor.encode, texts)
+    print(f"  sentencepiece {size / theirs / 1e6:.1f} MB/s, weft-tokens in {seconds / theirs:.2f} of its time", flush=True)
+
+
+def speed(binary, t, path, texts, folder, pieces_too=False):
     """MB/s of processor time on one thread, by turns; weft's includes reading the tokenizer and writing
     the ids. Large texts once."""
     whole = "".join(texts)
@@ -289,14 +323,13 @@ def speed(binary, t, path, texts, folder):
         subprocess.run([binary, "-o", f"{folder}/whole.bin", path, name], check=True)
         ours.append(os.times().children_user + os.times().children_system - begin)
         fresh = Tokenizer.from_file(path)
-        begin = time.process_time()
-        for text in texts:
-            fresh.encode(text, add_special_tokens=False)
-        theirs.append(time.process_time() - begin)
+        theirs.append(seconds_of(lambda text: fresh.encode(text, add_special_tokens=False), texts))
     middle = rounds // 2
     a, b, ratio = (sorted(x)[middle] for x in (ours, theirs, [x / y for x, y in zip(ours, theirs)]))
     print(f"  {size / 1e6:.1f} MB: weft-tokens {size / a / 1e6:.1f} MB/s, tokenizers {size / b / 1e6:.1f} MB/s on one "
           f"thread, {ratio:.2f} of its time (medians of {rounds}, by turns)", flush=True)
+    if pieces_too:
+        speed_of_sentencepiece(texts, a, size)
 
 
 def trained(texts, vocab):
@@ -388,13 +421,16 @@ def refuses(binary, path, name):
     return done.returncode != 0
 
 
-def compare_all(binary, t, path, name, real, args, rng, folder):
+def compare_all(binary, t, path, name, real, args, rng, folder, pieces_too=False):
     bad = compare(binary, t, path, list(every_point()), folder, f"{name}, code points")
     texts = [random_text(rng) for _ in range(args.texts)]
     bad += compare(binary, t, path, texts, folder, f"{name}, random")
     bad += compare(binary, t, path, real, folder, f"{name}, real")
     bad += decodes(binary, t, path, "".join(texts[:100]))
-    speed(binary, t, path, real, folder)
+    if pieces_too:
+        sentencepiece_differs(t, texts, "random")
+        sentencepiece_differs(t, real, "real")
+    speed(binary, t, path, real, folder, pieces_too)
     return bad
 
 
@@ -406,6 +442,8 @@ def main():
     parser.add_argument("--real", type=float, default=6, metavar="MB")
     parser.add_argument("--words", type=float, default=0, metavar="SHARE")
     parser.add_argument("--published", nargs="*", metavar="FILE", default=[])
+    parser.add_argument("--vocab", type=int, default=8000)
+    parser.add_argument("--learn", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--fixture")
     parser.add_argument("--trained")
@@ -428,10 +466,13 @@ def main():
         if args.published:
             return bad > 0
         for i, pattern in enumerate(args.patterns):
-            t, path = train(pattern, some(real), 8000), f"{folder}/tokenizer.json"
+            t, path = train(pattern, some(real), args.vocab), f"{folder}/tokenizer.json"
             save(t, path, strings=i % 2 == 0)
             t = Tokenizer.from_file(path)  # which has other scores: it reads numbers less exactly than they are
-            bad += compare_all(binary, t, path, pattern, real, args, rng, folder)
+            unigram = pattern in ("t5", "t5-first", "mt5", "unigram-bytes")
+            bad += compare_all(binary, t, path, pattern, real, args, rng, folder, unigram)
+        if not args.learn:
+            return bad > 0
         for i in range(20):
             bad += trains(binary, [small_text(rng)], 258 + 40 * i, folder, "few letters")
         bad += trains(binary, [random_text(rng) for _ in range(args.texts)], 3000, folder, "random")

@@ -217,7 +217,7 @@ static json_t *import_bytes(const void *bytes, int64_t size, const char *name,
     struct exported p;
     const uint8_t first = size ? *(const uint8_t *)bytes : 0;
     int rc = first == 0x0a   ? translate_hlo(&p, bytes, size, err)
-             : first == 0x08 ? translate_onnx(&p, bytes, size, folder, err)
+             : first == 0x08 ? translate_onnx(&p, bytes, size, folder, NULL, err)
                              : exported_parse(&p, bytes, size, err);
     json_t *doc = rc == 0 ? import_program(&p, name, notes, err) : NULL;
     exported_close(&p);
@@ -238,6 +238,15 @@ static json_t *import_archive(const char *path, const char *name, json_t **notes
     return doc;
 }
 
+/* The folder that a file is in. */
+static char *folder_of(const char *path) {
+    const char *last = strrchr(path, '/');
+    char *folder = mem_strdup(!last ? "." : last == path ? "/" : path);
+    if (last && last != path)
+        folder[last - path] = '\0';
+    return folder;
+}
+
 json_t *import_exported(const char *path, json_t **notes, struct err *err) {
     const char *last = strrchr(path, '/');
     char *name = mem_strdup(last ? last + 1 : path), *bytes;
@@ -250,14 +259,28 @@ json_t *import_exported(const char *path, json_t **notes, struct err *err) {
     if (archive_is(path)) {
         doc = import_archive(path, *name ? name : "model", notes, err);
     } else if ((bytes = file_read(path, 0, &size, err))) {
-        char *folder = mem_strdup(last ? path : ".");
-        if (last)
-            folder[last - path] = '\0';
-        doc = import_bytes(bytes, (int64_t)size, *name ? name : "model",
-                           *folder ? folder : "/", notes, err);
+        char *folder = folder_of(path);
+        doc =
+            import_bytes(bytes, (int64_t)size, *name ? name : "model", folder, notes, err);
         free(folder);
         free(bytes);
     }
     free(name);
     return doc;
+}
+
+int import_weights(const char *path, const char *to, struct err *err) {
+    size_t size;
+    struct exported p;
+    char *bytes = archive_is(path) ? NULL : file_read(path, 0, &size, err);
+    if (!bytes || size < 2 || *bytes != 0x08 || !import_is_program(bytes, size)) {
+        free(bytes);
+        return err && err->msg[0] ? -1 : err_input(err, "expected a model of ONNX");
+    }
+    char *folder = folder_of(path);
+    int rc = translate_onnx(&p, bytes, (int64_t)size, folder, to, err);
+    exported_close(&p);
+    free(folder);
+    free(bytes);
+    return rc;
 }

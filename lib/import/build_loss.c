@@ -127,6 +127,15 @@ static int find_loss(struct build *b) {
 
 /* ---- inputs ---------------------------------------------------------------------------------------------- */
 
+/* Has the input the positions of the targets? Of two sequences that one is what is foretold, as far as it is
+ * known, whatever an exporter calls it. */
+static bool goes_with_targets(const struct build *b, const struct found_op *op) {
+    struct axis x = op->dims, y = b->t->ops.p[b->targets].dims;
+    axes_settle(&b->t->axes, &x);
+    axes_settle(&b->t->axes, &y);
+    return x.n > 1 && y.n > 1 && x.atom[1] == y.atom[1];
+}
+
 static const char *source_of(const struct build *b, const struct found_op *op, int at,
                              int sequences, bool images) {
     const struct exported_value *v = op->value >= 0 ? &b->t->p->values.p[op->value] : NULL;
@@ -134,8 +143,7 @@ static const char *source_of(const struct build *b, const struct found_op *op, i
         return images ? "label" : sequences > 1 ? "target" : "next-token";
     if (!v->integer)
         return "image";
-    return sequences > 1 ? strstr(v->path, "decoder") ? "shifted-target" : "input"
-                         : "token";
+    return sequences < 2 ? "token" : goes_with_targets(b, op) ? "shifted-target" : "input";
 }
 
 static int check_batch(struct build *b, const struct found_op *op, struct err *err) {

@@ -361,6 +361,7 @@ int exported_parse(struct exported *p, const void *bytes, int64_t size, struct e
 
 void exported_close(struct exported *p) {
     archive_close(&p->archive);
+    json_decref(p->notes);
     json_decref(p->root);
     json_decref(p->value_of);
     arr_release(&p->values);

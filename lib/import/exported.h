@@ -56,6 +56,7 @@ struct exported {
     struct archive archive;
     struct arena arena;
     const char *about;       /* where it comes from, for people; NULL: of torch.export */
+    json_t *notes;           /* array of strings, for people; NULL */
     json_t *root, *value_of; /* the document; name -> value */
     ARR(struct exported_value) values;
     ARR(int) outputs; /* values, of those outputs that are a user's */

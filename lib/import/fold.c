@@ -189,6 +189,14 @@ static double join(const struct fold *f, const struct exported_node *n, value_re
     return (double)NAN;
 }
 
+/* An index that a tensor of indexes says: those below zero count from the end. -1: it says none. */
+static int64_t index_at(const struct fold *f, int ids, const int64_t *at, int64_t size) {
+    double i = fold_at(f, ids, at);
+    return i >= 0 && i < (double)size    ? (int64_t)i
+           : i < 0 && i >= -(double)size ? (int64_t)i + size
+                                         : -1;
+}
+
 /* x[i, j, ...] with tensors of places. */
 static double look_up(const struct fold *f, const struct exported_node *n, value_ref y,
                       const int64_t *at) {
@@ -209,7 +217,7 @@ static double look_up(const struct fold *f, const struct exported_node *n, value
     struct exported_value places = {.rank = wide};
     for (int i = 0; i < count; i++) {
         stretch(value_of(f, list[i]), &places, at, in);
-        from[i] = (int64_t)fold_at(f, list[i], in);
+        from[i] = index_at(f, list[i], in, value_of(f, x)->size[i]);
     }
     memcpy(from + count, at + wide, sizeof *from * (size_t)rest);
     return fold_at(f, x, from);
@@ -224,7 +232,7 @@ static double gather(const struct fold *f, const struct exported_node *n, int x,
     if (d < 0 || ids < 0 || value_of(f, ids)->rank != v->rank)
         return (double)NAN;
     memcpy(from, at, sizeof *from * (size_t)v->rank);
-    from[d] = (int64_t)fold_at(f, ids, at);
+    from[d] = index_at(f, ids, at, v->size[d]);
     return fold_at(f, x, from);
 }
 

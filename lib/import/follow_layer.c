@@ -335,6 +335,8 @@ static const struct followed *attention(struct follow *t, const struct exported_
     struct followed *s = follow_new(t, FORM_SCORES, q), *shares;
     s->number = exported_number(t->p, n, "scale", 1 / sqrt((double)d));
     s->of = follow_unscaled(t, q, &s->number);
+    s->cap = exported_number(t->p, n, "softcap", 0); /* an argument of ONNX */
+    s->number /= s->cap > 0 ? s->cap : 1;
     s->with = follow_reaxed(t, k, k->rank, axis);
     s->axis[q->rank - 1] = axis[k->rank - 1];
     s->positions = positions;

@@ -148,6 +148,25 @@ static const struct followed *add_bias(struct follow *t, const struct followed *
     return follow_tensor(t, op, x);
 }
 
+/* A constant of zeros alone, which changes nothing that it is added to. */
+static bool is_zeros(struct follow *t, const struct followed *x) {
+    enum { MOST = 1 << 22 };
+    if (x->form != FORM_CONSTANT || x->value < 0 || !fold_is(&t->fold, x->value))
+        return false;
+    const struct exported_value *v = &t->p->values.p[x->value];
+    int64_t n = 1, at[EXPORTED_MAX_RANK];
+    for (int i = 0; i < v->rank; i++)
+        n = v->size[i] > 0 && n <= MOST ? n * v->size[i] : MOST + 1;
+    for (int64_t i = 0; i < n && n <= MOST; i++) {
+        int64_t rest = i;
+        for (int k = v->rank; k-- > 0; rest /= v->size[k])
+            at[k] = rest % v->size[k];
+        if (fold_at(&t->fold, x->value, at) != 0)
+            return false;
+    }
+    return n <= MOST;
+}
+
 static const struct followed *add(struct follow *t, const struct exported_node *n,
                                   const struct followed *a, const struct followed *b) {
     double number;
@@ -162,6 +181,11 @@ static const struct followed *add(struct follow *t, const struct exported_node *
         y->number += number;
         return y;
     }
+    if (a->form == FORM_SCORES && is_zeros(t, b))
+        return a;
+    if (a->form == FORM_SCORES && b->form == FORM_PARAMETER)
+        return follow_refuse(t,
+                             "a parameter for each pair of positions is added to scores");
     if (a->form == FORM_SCORES && b->form == FORM_POSITIONS && a->table < 0 &&
         !a->positions) {
         struct followed *y = (struct followed *)follow_reaxed(t, a, a->rank, a->axis);

@@ -200,7 +200,7 @@ void follow_run(struct follow *t) {
     t->fold.p = t->p;
     t->values = arena_array(&t->arena, n, sizeof *t->values);
     t->param_of = arena_array(&t->arena, n, sizeof *t->param_of);
-    t->notes = json_array();
+    t->notes = t->p->notes ? json_copy(t->p->notes) : json_array();
     t->loss = t->masked.table = -1;
     t->node = -1;
     add_given(t);

@@ -28,6 +28,9 @@ static const struct followed *resize(struct follow *t, const struct followed *x,
         int n = size[i] > 0 ? axes_split(&t->axes, &all, size[i]) : -1;
         if (size[i] == 1 && all.n && t->axes.atoms.p[all.atom[0]].size == 1)
             n = 1; /* a single head stays one of its own */
+        while (n > 0 && i < rank - 2 && size[i] > 1 && size[i + 1] > 1 && n < all.n &&
+               t->axes.atoms.p[all.atom[n]].size == 1)
+            n++; /* or it is counted with samples, where more than its elements follow */
         if (n < 0)
             return follow_refuse(t, "its sizes cut across those of its operand");
         axis[i].n = n;

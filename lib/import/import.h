@@ -23,5 +23,8 @@ json_t *import_exported(const char *path, json_t **notes, struct err *err);
 /* The same of a file in memory, or of the JSON of a program alone; the model has this name. */
 json_t *import_exported_bytes(const void *bytes, int64_t size, const char *name,
                               json_t **notes, struct err *err);
+/* Writes the parameters of a model of ONNX under the names that its document has, as floats, to a file of safetensors:
+ * one of what lies in the file several times. Returns 0 or -1. */
+int import_weights(const char *path, const char *to, struct err *err);
 
 #endif

@@ -71,6 +71,9 @@ int64_t onnx_elements(const struct onnx_shape *s);
  * other. `out` takes all elements. */
 int onnx_numbers(const struct onnx_tensor *t, const char *folder, double *out,
                  struct err *err);
+/* So many of them, from one of them on. */
+int onnx_part(const struct onnx_tensor *t, const char *folder, int64_t first, int64_t n,
+              double *out, struct err *err);
 /* An attribute; NULL where the node has none of the name. */
 const struct onnx_attr *onnx_attr(const struct onnx_node *n, const char *name);
 int64_t onnx_int(const struct onnx_node *n, const char *name, int64_t missing);

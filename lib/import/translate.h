@@ -18,10 +18,10 @@
 
 /* Messages name the instruction. Close the program in any case; it borrows nothing. */
 int translate_hlo(struct exported *p, const void *bytes, int64_t size, struct err *err);
-/* The same of a model of ONNX (translate_onnx.h). Tables that lie in files beside it are read in `folder`; NULL:
- * there is none. */
+/* The same of a model of ONNX (translate_onnx.h). Numbers that lie in files beside it are read in `folder`; NULL:
+ * there is none. Its parameters are written to the file `weights`, as safetensors; NULL: they are not. */
 int translate_onnx(struct exported *p, const void *bytes, int64_t size, const char *folder,
-                   struct err *err);
+                   const char *weights, struct err *err);
 
 /* ---- between its files ------------------------------------------------------------------------------- */
 

@@ -15,6 +15,13 @@ struct onnx_repeat {
     int all, one;
 };
 
+/* A parameter, and where its numbers are: the first of this tensor. */
+struct onnx_source {
+    int value;
+    const struct onnx_tensor *tensor;
+    bool read; /* by a node */
+};
+
 struct onnx_reading {
     struct translate t;
     struct hlo_instruction at; /* the node, for messages */
@@ -24,10 +31,13 @@ struct onnx_reading {
     const char *folder; /* of the model's file, or NULL */
     json_t *of;         /* name -> value, or an array of values for a list of tensors */
     json_t *weights;    /* names of tensors that are parameters */
-    json_t *used;       /* of those of one axis that were read */
+    json_t *tables;     /* of those that are read by the numbers of their rows */
+    json_t *used; /* of those of one axis that were read, and of what was made of them */
+    ARR(struct onnx_source) sources;
     ARR(struct onnx_repeat) repeats;
     struct err *err; /* of a tensor whose numbers cannot be read */
     bool failed;
+    bool lacks; /* a file beside the model's: said once */
 };
 
 /* The value of an input; -1: it is none. */
@@ -38,6 +48,11 @@ int onnx_type_of(int type);
 int onnx_type(const struct onnx_reading *r, int value);
 /* Whole numbers that are known; how many, or -1. */
 int onnx_known(struct onnx_reading *r, int value, int64_t *out, int most);
+/* translate_onnx_tensor.c: names of parameters and tables; the value of a tensor of the file, or -1. */
+void onnx_find_weights(struct onnx_reading *r);
+int onnx_tensor_value(struct onnx_reading *r, const struct onnx_tensor *t);
+/* translate_onnx_weights.c: the parameters that were read, as safetensors. Returns 0 or -1. */
+int onnx_write_weights(const struct onnx_reading *r, const char *path, struct err *err);
 /* That of one sample in place of a tensor that is the same for all. */
 int onnx_thin(const struct onnx_reading *r, int value);
 /* A node of ATen; its arguments are taken over. */

@@ -20,6 +20,7 @@ static const struct function {
                  {"Mul", "aten.mul.Tensor", false},
                  {"Div", "aten.div.Tensor", false},
                  {"Pow", "aten.pow.Tensor_Scalar", false},
+                 {"Sum", "aten.add.Tensor", false},
                  {"Max", "aten.maximum.default", false},
                  {"Min", "aten.minimum.default", false},
                  {"Equal", "aten.eq.Tensor", true},
@@ -68,19 +69,14 @@ static bool stretch(reading *r, const int *in, int n, int *rank, int64_t *size) 
     return true;
 }
 
-/* Names of operands as the target has them. Whole numbers are divided to the lower one. */
-static int function(reading *r, node_ref n, const struct function *f) {
-    int in[3], rank, count = 0;
+/* A function of so many values, of which ATen has this target. */
+static int apply(reading *r, node_ref n, const char *target, const int *in, int count,
+                 int type) {
+    int rank;
     int64_t size[EXPORTED_MAX_RANK];
-    const char *target = f->target;
-    for (; count < 3 && (in[count] = onnx_in(r, n, count)) >= 0; count++)
-        in[count] = onnx_thin(r, in[count]);
-    int type = count ? onnx_type(r, in[count - 1]) : 0;
-    if (!count || n->in.n > 3 || !stretch(r, in, count, &rank, size))
-        return -1;
-    if (!strcmp(f->op, "Div") && type != 11)
-        target = "aten.floor_divide.default";
     const struct point *p = point_find(target);
+    if (!stretch(r, in, count, &rank, size))
+        return -1;
     json_t *args = json_array();
     if (!p && count == 1)
         onnx_with(r, args, "self", in[0]);
@@ -94,7 +90,45 @@ static int function(reading *r, node_ref n, const struct function *f) {
     const struct onnx_attr *how = onnx_attr(n, "approximate");
     if (how && how->text)
         translate_text(args, "approximate", how->text);
-    return onnx_emit(r, target, args, rank, size, f->truth ? 1 : type);
+    return onnx_emit(r, target, args, rank, size, type);
+}
+
+/* Of any number of operands, two by two. */
+static bool is_of_many(const char *op) {
+    return !strcmp(op, "Max") || !strcmp(op, "Min") || !strcmp(op, "Sum");
+}
+
+static int of_many(reading *r, node_ref n, const char *target) {
+    int y = onnx_in(r, n, 0);
+    for (int64_t i = 1; i < n->in.n && y >= 0; i++) {
+        int in[] = {onnx_thin(r, y), onnx_thin(r, onnx_in(r, n, (int)i))};
+        y = in[1] < 0 ? -1 : apply(r, n, target, in, 2, onnx_type(r, in[1]));
+    }
+    return y;
+}
+
+/* Is the value the number one? */
+static bool is_one(reading *r, int value) {
+    double v;
+    return fold_scalar(&r->fold, value, &v) && v == 1;
+}
+
+/* Whole numbers are divided to the lower one. */
+static int function(reading *r, node_ref n, const struct function *f) {
+    int in[3], count = 0;
+    if (is_of_many(f->op))
+        return of_many(r, n, f->target);
+    for (; count < 3 && (in[count] = onnx_in(r, n, count)) >= 0; count++)
+        in[count] = onnx_thin(r, in[count]);
+    if (!count || n->in.n > 3)
+        return -1;
+    const int type = onnx_type(r, in[count - 1]);
+    const char *target = f->target;
+    if (!strcmp(f->op, "Div") && type != 11)
+        target = "aten.floor_divide.default";
+    else if (!strcmp(f->op, "Div") && count == 2 && is_one(r, in[0]))
+        return apply(r, n, "aten.reciprocal.default", in + 1, 1, type);
+    return apply(r, n, target, in, count, f->truth ? 1 : type);
 }
 
 static int cast(reading *r, node_ref n) {
@@ -354,25 +388,62 @@ static int convolve(reading *r, node_ref n) {
     return onnx_emit(r, "aten.convolution.default", args, 4, size, 11);
 }
 
-/* Of queries, keys and values with a dim of heads. */
+/* [b, s, heads d] as [b, heads, s, d]; -1 where it has no such heads. */
+static int by_heads(reading *r, int x, int64_t heads) {
+    static const int64_t order[] = {0, 2, 1, 3};
+    value_ref v = onnx_value(r, x);
+    int64_t size[] = {v->size[0], v->size[1], heads, 0};
+    if (heads < 1 || v->size[2] % heads)
+        return -1;
+    size[3] = v->size[2] / heads;
+    return onnx_permute(r, onnx_view(r, x, 4, size), order);
+}
+
+/* The way back. */
+static int joined_heads(reading *r, int x) {
+    static const int64_t order[] = {0, 2, 1, 3};
+    int y = onnx_permute(r, x, order);
+    value_ref v = onnx_value(r, y);
+    int64_t size[] = {v->size[0], v->size[1], v->size[2] * v->size[3]};
+    return onnx_view(r, y, 3, size);
+}
+
+/* Queries, keys, values and perhaps a mask, and nothing of a step before; only the first result is read. */
+static bool is_plain_attention(node_ref n) {
+    for (int64_t i = 4; i < n->in.n; i++)
+        if (*n->in.p[i])
+            return false;
+    for (int64_t i = 1; i < n->out.n; i++)
+        if (*n->out.p[i])
+            return false;
+    return true;
+}
+
 static int attention(reading *r, node_ref n) {
+    static const char *const heads[] = {"q_num_heads", "kv_num_heads", "kv_num_heads"};
     int x[4];
     for (int i = 0; i < 4; i++)
         x[i] = onnx_in(r, n, i);
-    if (x[0] < 0 || x[1] < 0 || x[2] < 0 || n->in.n > 4 || onnx_real(n, "softcap", 0) != 0)
+    if (x[0] < 0 || x[1] < 0 || x[2] < 0 || !is_plain_attention(n))
         return -1;
+    const bool flat = onnx_value(r, x[0])->rank == 3;
+    for (int i = 0; i < 3; i++) {
+        if (onnx_value(r, x[i])->rank != (flat ? 3 : 4) ||
+            (flat && (x[i] = by_heads(r, x[i], onnx_int(n, heads[i], 0))) < 0))
+            return -1;
+    }
     int64_t size[EXPORTED_MAX_RANK];
-    value_ref q = onnx_value(r, x[0]), v = onnx_value(r, x[2]);
-    if (q->rank != 4 || v->rank != 4)
-        return -1;
-    memcpy(size, q->size, sizeof size);
-    size[3] = v->size[3];
+    memcpy(size, onnx_value(r, x[0])->size, sizeof size);
+    size[3] = onnx_value(r, x[2])->size[3];
     json_t *args = onnx_with(r, onnx_with(r, json_array(), "query", x[0]), "key", x[1]);
     onnx_with(r, onnx_with(r, args, "value", x[2]), "attn_mask", x[3]);
     translate_int(args, "is_causal", onnx_int(n, "is_causal", 0));
     if (onnx_attr(n, "scale"))
         translate_number(args, "scale", onnx_real(n, "scale", 1));
-    return onnx_emit(r, "aten.scaled_dot_product_attention.default", args, 4, size, 11);
+    if (onnx_real(n, "softcap", 0) > 0)
+        translate_number(args, "softcap", onnx_real(n, "softcap", 0));
+    int y = onnx_emit(r, "aten.scaled_dot_product_attention.default", args, 4, size, 11);
+    return flat && y >= 0 ? joined_heads(r, y) : y;
 }
 
 /* ---- by op ---------------------------------------------------------------------------------------- */

@@ -106,13 +106,32 @@ int onnx_thin(const struct onnx_reading *r, int value) {
     return value;
 }
 
+static struct onnx_source *source_of(struct onnx_reading *r, int value) {
+    for (int64_t i = 0; i < r->sources.n; i++)
+        if (r->sources.p[i].value == value)
+            return &r->sources.p[i];
+    return NULL;
+}
+
+/* A name that no parameter has. */
+static const char *own_name(struct onnx_reading *r, const char *want) {
+    const char *name = want;
+    for (int i = 2; json_object_get(r->used, name) || json_object_get(r->weights, name);
+         i++)
+        name = arena_printf(&r->t.p->arena, "%s_%d", want, i);
+    json_object_set_new(r->used, name, json_true());
+    return name;
+}
+
 /* Exporters keep equal biases and weights of norms once, as those of a model that was not trained are: they are
  * parameters of their own for each node. */
 static int own_use(struct onnx_reading *r, int value) {
     const struct exported_value *v = onnx_value(r, value);
-    if (v->role != EXPORTED_PARAMETER || v->rank > 1)
+    const struct onnx_source *source = source_of(r, value);
+    if (v->role != EXPORTED_PARAMETER || v->rank > 1 || !source)
         return value;
     struct exported_value like = *v;
+    const struct onnx_tensor *tensor = source->tensor;
     json_t *seen = json_object_get(r->used, like.name);
     if (!seen) {
         json_object_set_new(r->used, like.name, json_true());
@@ -121,12 +140,21 @@ static int own_use(struct onnx_reading *r, int value) {
     const char *last = strrchr(like.path, '.'), *scope = r->scope;
     const char *path =
         *scope && last ? arena_printf(&r->t.p->arena, "%s%s", scope, last) : like.path;
-    return translate_value(&r->t, EXPORTED_PARAMETER, path, like.rank, like.size, 11);
+    int own = translate_value(&r->t, EXPORTED_PARAMETER, own_name(r, path), like.rank,
+                              like.size, 11);
+    arr_push(&r->sources, ((struct onnx_source){own, tensor, false}));
+    return own;
 }
 
 int onnx_in(struct onnx_reading *r, const struct onnx_node *n, int i) {
     if (i >= n->in.n || !*n->in.p[i])
         return -1;
     const json_t *v = json_object_get(r->of, n->in.p[i]);
-    return json_is_integer(v) ? own_use(r, (int)json_integer_value(v)) : -1;
+    if (!json_is_integer(v))
+        return -1;
+    int value = own_use(r, (int)json_integer_value(v));
+    struct onnx_source *source = source_of(r, onnx_thin(r, value));
+    if (source)
+        source->read = true;
+    return value;
 }

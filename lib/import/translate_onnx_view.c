@@ -287,6 +287,58 @@ static int look_up(reading *r, int x, const int *at, int n) {
                      onnx_type(r, x));
 }
 
+/* The tensor that x is with its axes in another order; -1: it is none. */
+static int turned(const reading *r, int x, int64_t *order) {
+    value_ref v = onnx_value(r, x);
+    const struct exported_node *made = v->node < 0 ? NULL : &r->t.p->nodes[v->node];
+    if (!made || strcmp(made->target, "aten.permute.default") != 0 ||
+        exported_ints(r->t.p, made, "dims", order, EXPORTED_MAX_RANK) != v->rank)
+        return -1;
+    return exported_tensor(r->t.p, made, "self");
+}
+
+/* Where known indexes of an axis of `all` begin that follow each other; -1: they do not. */
+static int64_t begin_of(reading *r, int at, int64_t all) {
+    value_ref v = onnx_value(r, at);
+    int64_t n = 1, first = -1, place[EXPORTED_MAX_RANK];
+    for (int i = 0; i < v->rank; i++)
+        n *= v->size[i];
+    if (n < 1 || n > all || !fold_is(&r->fold, at))
+        return -1;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t rest = i;
+        for (int k = v->rank; k-- > 0; rest /= v->size[k])
+            place[k] = rest % v->size[k];
+        double k = fold_at(&r->fold, at, place);
+        k += k < 0 ? (double)all : 0;
+        if (i == 0)
+            first = k >= 0 && k + (double)n <= (double)all ? (int64_t)k : -1;
+        if (first < 0 || k != (double)(first + i))
+            return -1;
+    }
+    return first;
+}
+
+/* Known indexes that follow each other are a part of x, or of what x is when its axes are turned back, since parts
+ * of one tensor are cut out of that one; -1: they do not. The part has the axes of the indexes, of which the last is
+ * left out where it counts axes, in place of axis d. */
+static int part(reading *r, int x, int d, int at, bool counted) {
+    int64_t order[EXPORTED_MAX_RANK], size[EXPORTED_MAX_RANK];
+    const struct exported_value v = *onnx_value(r, x), places = *onnx_value(r, at);
+    const int axes = places.rank - counted, of = turned(r, x, order);
+    int64_t n = 1, from = begin_of(r, at, v.size[d]);
+    if (from < 0 || v.rank - 1 + axes > EXPORTED_MAX_RANK)
+        return -1;
+    for (int i = 0; i < axes; i++)
+        n *= places.size[i];
+    int y = of < 0 ? cut(r, x, d, from, from + n, 1)
+                   : onnx_permute(r, cut(r, of, (int)order[d], from, from + n, 1), order);
+    memcpy(size, v.size, sizeof *size * (size_t)d);
+    memcpy(size + d, places.size, sizeof *size * (size_t)axes);
+    memcpy(size + d + axes, v.size + d + 1, sizeof *size * (size_t)(v.rank - d - 1));
+    return y < 0 ? -1 : onnx_view(r, y, v.rank - 1 + axes, size);
+}
+
 static int gather(reading *r, node_ref n) {
     int x = onnx_in(r, n, 0), at = onnx_in(r, n, 1);
     int64_t one, size[EXPORTED_MAX_RANK];
@@ -298,8 +350,10 @@ static int gather(reading *r, node_ref n) {
     if (onnx_value(r, at)->rank == 0 && onnx_known(r, at, &one, 1) == 1)
         return pick(r, x, d, one);
     value_ref v = onnx_value(r, x), ids = onnx_value(r, at);
-    if (d || v->role != EXPORTED_PARAMETER || v->rank != 2)
-        return d ? -1 : look_up(r, x, &at, 1);
+    if (d || v->role != EXPORTED_PARAMETER || v->rank != 2) {
+        int y = fold_is(&r->fold, x) ? -1 : part(r, x, d, at, false);
+        return y >= 0 ? y : d ? -1 : look_up(r, x, &at, 1);
+    }
     if (ids->rank == EXPORTED_MAX_RANK)
         return -1;
     memcpy(size, ids->size, sizeof size);
@@ -317,6 +371,9 @@ static int gather_nd(reading *r, node_ref n) {
     int64_t count = onnx_value(r, at)->size[rank - 1];
     if (count < 1 || count > onnx_value(r, x)->rank)
         return -1;
+    int y = count == 1 && !fold_is(&r->fold, x) ? part(r, x, 0, at, true) : -1;
+    if (y >= 0)
+        return y;
     for (int i = 0; i < count; i++)
         list[i] = pick(r, at, rank - 1, i);
     return look_up(r, x, list, (int)count);

@@ -7,6 +7,7 @@
 void tokenizer_destroy(struct tokenizer *t) {
     if (!t)
         return;
+    json_decref(t->post);
     arr_release(&t->tokens);
     hashtable_release(&t->by_key);
     arr_release(&t->hashed);

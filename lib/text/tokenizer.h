@@ -5,7 +5,7 @@
  * word, or its code points, are merged pair by pair, the merge first in the list first (Sennrich, Haddow
  * and Birch, arXiv:1508.07909; over bytes: Radford et al., "Language Models are Unsupervised Multitask
  * Learners", 2.2); or a word is cut into its most likely tokens (Kudo, arXiv:1804.10959). What a
- * post-processor would add around a text is not added.
+ * post-processor would add around a text is not added, but tokenizer_around says it.
  *
  *     struct tokenizer *t = tokenizer_read("tokenizer.json", &err);
  *     struct token_ids ids = {0};
@@ -40,6 +40,11 @@ void tokenizer_destroy(struct tokenizer *t);
 int64_t tokenizer_vocab(const struct tokenizer *t);
 /* The id of an added token, such as "<|endoftext|>", or -1. */
 int64_t tokenizer_added(const struct tokenizer *t, const char *content);
+
+/* What the post-processor puts before and behind a text: both lists, which the caller owns, are written anew. Returns
+ * 0, or -1 (EXIT_INPUT) where there is none, or one that is not known here. */
+int tokenizer_around(const struct tokenizer *t, struct token_ids *before,
+                     struct token_ids *behind, struct err *err);
 
 /* Appends the ids of n bytes of UTF-8. Words are remembered in *t: one thread at a time. Returns 0, or
  * -1 (EXIT_INPUT) with nothing appended where the text is not UTF-8. */

@@ -125,6 +125,7 @@ struct tokenizer {
     bool metaspace, mark_splits; /* marks stand for blanks; words begin with them */
     enum prepend_scheme prepend;
 
+    json_t *post; /* "post_processor"; NULL: there is none */
     unsigned char *kinds;
     struct normalizer normalizer;
     struct merging room;

@@ -107,6 +107,7 @@ static int read_document(struct tokenizer *t, const json_t *doc, struct err *err
         return err_at(err, "model");
     if (read_added(t, doc, err) < 0)
         return -1;
+    t->post = json_incref(json_object_get(doc, "post_processor"));
     return tokenizer_read_decoder(t, json_object_get(doc, "decoder"), err) < 0
                ? err_at(err, "decoder")
                : 0;

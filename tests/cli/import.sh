@@ -83,6 +83,17 @@ is "$(sed 's/.*: \([0-9]*\) parameters.*/\1/' err)" 63552 'with as many paramete
 cp out gpt2.json
 run weft-search -q -m ./gpt2.json --cluster h100-8 -b 16
 is "$status $(jq -c '.model.name' out)" '0 "gpt2"' 'weft-search takes it'
+run weft-import --weights folded.safetensors "$archives/folded.onnx"
+cp out folded.json
+jq -n '{format: "weft-plan/1", model: "./folded.json", batch: 2, stages: [{}]}' >folded.plan
+seq 0 48 | awk '{ printf "%c%c", $1 % 12 + 48, 0 }' | tr '0123456789:;' '\0\1\2\3\4\5\6\7\10\11\12\13' >tokens.bin
+run weft-run -q -n 1 --data tokens.bin --validation 0 --init folded.safetensors folded.plan
+is "$status $(jq -c '.loss > 0' out)" '0 true' 'training begins with the weights of a model of ONNX'
+run weft-import --weights w.safetensors "$archives/llama.pt2"
+refuses 3 'llama.pt2: expected a model of ONNX' 'weights of what is no model of ONNX'
+"$bin/weft-import" --weights w.safetensors <"$archives/folded.onnx" >out 2>err
+status=$?
+refuses 2 '--weights: ' 'weights of a model without a name'
 head -c 3000 "$archives/gpt2.onnx" >cut.onnx
 run weft-import cut.onnx
 refuses 3 'cut.onnx: ' 'a model that is cut off'

@@ -92,6 +92,39 @@ is "$status $(numbers raw.bin u2 0)" "0 $all" "nanoGPT's tokens"
 run --end '<|endoftext|>' -o raw.u32 gpt2.json a.txt b.txt
 is "$status $(numbers raw.u32 u4 0)" "0 $all" 'tokens of 32 bits'
 
+# ---- what a post-processor puts around -----------------------------------------------------------------
+around() { # around POST-PROCESSOR: what --special puts before and behind the two documents
+    jq --argjson post "$1" '.post_processor = $post' gpt2.json >post.json
+    run --special post.json a.txt b.txt
+}
+"$bin/weft-tokens" gpt2.json a.txt b.txt >bare
+template='{type: "TemplateProcessing", special_tokens: {s: {id: "s", ids: [5, 6], tokens: []},
+    e: {id: "e", ids: [7], tokens: []}}, single: ["s", null, "e", "e"] | map(if . then {SpecialToken: {id: ., type_id: 0}}
+    else {Sequence: {id: "A", type_id: 0}} end)}'
+around "$(jq -n "$template")"
+sed 's/.*/5 6 & 7 7/' bare | cmp -s - out
+ok $? 'a template: its tokens before and behind each document'
+around '{"type": "RobertaProcessing", "cls": ["<s>", 3], "sep": ["</s>", 4], "trim_offsets": true}'
+sed 's/.*/3 & 4/' bare | cmp -s - out
+ok $? 'classes before, separators behind'
+around "$(jq -n "{type: \"Sequence\", processors: [{type: \"BertProcessing\", cls: [\"a\", 3], sep: [\"b\", 4]}, $template,
+    {type: \"ByteLevel\"}]}")"
+sed 's/.*/5 6 3 & 4 7 7/' bare | cmp -s - out
+ok $? 'of a sequence the later ones around'
+run --special --begin '<|endoftext|>' --end '<|endoftext|>' post.json a.txt b.txt
+sed "s/.*/$end 5 6 3 & 4 7 7 $end/" bare | cmp -s - out
+ok $? 'tokens that are named, around all'
+run --special gpt2.json a.txt
+jq -e .post_processor gpt2.json >/dev/null || refuses 3 '--special: post_processor: ' 'no post-processor'
+around '{"type": "Other"}'
+refuses 3 'post_processor.type: .*Other' 'another post-processor'
+around '{"type": "BertProcessing", "cls": ["a", 3], "sep": ["b", 999999]}'
+refuses 3 'post_processor.sep\[1\]: ' 'a token that there is not'
+around "$(jq -n "$template | .single |= .[:1]")"
+refuses 3 'post_processor.single: ' 'a template without the text'
+run --special --decode gpt2.json ids
+refuses 2 '--decode excludes' 'special tokens around ids'
+
 # ---- documents in lines, packed -----------------------------------------------------------------------
 letters() { jq -nc --arg t "$1" '{url: "u", text: $t}'; }
 { letters '#$%()*+-/<=' && echo && letters '#$' && letters '#' && letters '(((((' && letters ')))'; } >lines.jsonl

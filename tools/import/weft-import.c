@@ -6,9 +6,10 @@
  *     weft-import gpt.pt2 > model.json
  *     weft-import gpt.hlo > model.json
  *     weft-import gpt.onnx > model.json
+ *     weft-import --weights gpt.safetensors gpt.onnx > model.json
  *     weft-import Qwen3-8B | weft-search -m /dev/stdin ...
  *
- * Nothing is executed of what is read, and no weights are. */
+ * Nothing is executed of what is read, and weights are read only to write them. */
 #include "common/file.h"
 #include "common/opt.h"
 #include "common/progress.h"
@@ -25,7 +26,7 @@
 
 static struct {
     char *set;
-    const char *freeze, *lora, *lora_on, *out;
+    const char *freeze, *lora, *lora_on, *weights, *out;
 } o = {.out = "-"};
 
 static const struct opt options[] = {
@@ -36,6 +37,8 @@ static const struct opt options[] = {
      &o.lora},
     {0, "lora-on", OPT_STR, "PATTERNS",
      "their places: 'layer.*.q layer.*.v' (all products in blocks)", &o.lora_on},
+    {0, "weights", OPT_STR, "FILE", "write the weights of MODEL.onnx to FILE.safetensors",
+     &o.weights},
     {'o', "output", OPT_STR, "FILE", "write to FILE instead of standard output", &o.out},
     {0}};
 
@@ -169,6 +172,9 @@ static int run(const char *path, struct err *err) {
     json_t *doc = in || there || strchr(path, '/') ? read_document(in ? "-" : file, err)
                                                    : model_document(path, err);
     int rc = doc ? change(doc, err) : -1;
+    if (rc == 0 && o.weights)
+        rc = in ? err_usage(err, "--weights: expected a file that is named")
+                : import_weights(file, o.weights, err);
     if (rc == 0)
         rc = write_model(doc, err);
     json_decref(doc);

@@ -7,7 +7,7 @@
 struct tokens_options {
     const char *output, *begin, *end; /* NULL: not given */
     const char *lines;                /* the key of documents in lines of JSON, or NULL */
-    bool ids, decode, raw;
+    bool ids, decode, raw, special;
     int64_t pack;  /* positions of a sequence that documents are packed into; 0: are not */
     int64_t train; /* tokens of a tokenizer to learn; 0: there is one */
     int64_t examples; /* positions of a sequence; 0: the files are no examples */
@@ -21,9 +21,16 @@ int tokens_encode(struct tokenizer *t, const struct tokens_options *o, char *con
 
 /* How messages name a file. */
 const char *tokens_name(const char *path);
-/* The id of an added token that an option names, or -1 for NULL. Returns 0 or -1. */
-int tokens_find(const struct tokenizer *t, const char *option, const char *content,
-                int64_t *id, struct err *err);
+/* What stands around each text: what --begin and --end name, and inside of that what the post-processor puts there,
+ * where --special asks for it. Returns 0 or -1; release it in any case. */
+struct tokens_around {
+    struct token_ids before, behind;
+};
+int tokens_around(const struct tokenizer *t, const struct tokens_options *o,
+                  struct tokens_around *out, struct err *err);
+void tokens_around_release(struct tokens_around *around);
+/* Appends ids. */
+void tokens_put(struct token_ids *ids, const struct token_ids *more);
 
 /* ---- tokens_examples.c ---------------------------------------------------------------------- */
 

@@ -11,7 +11,7 @@
 
 struct encoding {
     struct tokenizer *t;
-    int64_t begin, end; /* ids put around each document; < 0: none */
+    struct tokens_around around; /* each document */
     struct token_ids ids;
     ARR(struct document) documents;
     int64_t bytes;
@@ -21,7 +21,8 @@ const char *tokens_name(const char *path) {
     return strcmp(path, "-") ? path : "standard input";
 }
 
-int tokens_find(const struct tokenizer *t, const char *option, const char *content,
+/* The id of an added token that an option names, or -1 for NULL. Returns 0 or -1. */
+static int find(const struct tokenizer *t, const char *option, const char *content,
                 int64_t *id, struct err *err) {
     *id = content ? tokenizer_added(t, content) : -1;
     if (content && *id < 0)
@@ -30,14 +31,42 @@ int tokens_find(const struct tokenizer *t, const char *option, const char *conte
     return 0;
 }
 
+int tokens_around(const struct tokenizer *t, const struct tokens_options *o,
+                  struct tokens_around *out, struct err *err) {
+    int64_t begin, end;
+    *out = (struct tokens_around){0};
+    if (find(t, "--begin", o->begin, &begin, err) < 0 ||
+        find(t, "--end", o->end, &end, err) < 0)
+        return -1;
+    if (o->special && tokenizer_around(t, &out->before, &out->behind, err) < 0)
+        return err_prefix(err, "--special");
+    if (begin >= 0) {
+        arr_push(&out->before, 0);
+        memmove(out->before.p + 1, out->before.p,
+                (size_t)(out->before.n - 1) * sizeof *out->before.p);
+        out->before.p[0] = (int32_t)begin;
+    }
+    if (end >= 0)
+        arr_push(&out->behind, (int32_t)end);
+    return 0;
+}
+
+void tokens_around_release(struct tokens_around *around) {
+    free(around->before.p);
+    free(around->behind.p);
+}
+
+void tokens_put(struct token_ids *ids, const struct token_ids *more) {
+    for (int64_t i = 0; i < more->n; i++)
+        arr_push(ids, more->p[i]);
+}
+
 static int add_text(struct encoding *e, const char *text, size_t size, struct err *err) {
     struct document d = {.first = e->ids.n};
-    if (e->begin >= 0)
-        arr_push(&e->ids, (int32_t)e->begin);
+    tokens_put(&e->ids, &e->around.before);
     if (tokenizer_encode(e->t, text, (int64_t)size, &e->ids, err) < 0)
         return -1;
-    if (e->end >= 0)
-        arr_push(&e->ids, (int32_t)e->end);
+    tokens_put(&e->ids, &e->around.behind);
     d.n = e->ids.n - d.first;
     e->bytes += (int64_t)size;
     arr_push(&e->documents, d);
@@ -96,10 +125,7 @@ int tokens_encode(struct tokenizer *t, const struct tokens_options *o, char *con
                   int n, struct err *err) {
     struct encoding e = {.t = t};
     const double start = now_s();
-    int rc = tokens_find(t, "--begin", o->begin, &e.begin, err) < 0 ||
-                     tokens_find(t, "--end", o->end, &e.end, err) < 0
-                 ? -1
-                 : 0;
+    int rc = tokens_around(t, o, &e.around, err);
     for (int i = 0; rc == 0 && i < n; i++)
         rc = add_file(&e, o->lines, files[i], err);
     if (rc == 0)
@@ -109,6 +135,7 @@ int tokens_encode(struct tokenizer *t, const struct tokens_options *o, char *con
         rc = write_output(&e, o, err);
     for (int64_t i = 0; rc == 0 && !o->output && i < e.documents.n; i++)
         print_ids(&e, e.documents.p[i]);
+    tokens_around_release(&e.around);
     free(e.ids.p);
     arr_release(&e.documents);
     return rc < 0 ? -1 : file_stdout_check(err);

@@ -12,7 +12,8 @@
 
 struct examples {
     struct tokenizer *t;
-    int64_t begin, end, seq; /* ids around an example, < 0: none; positions of a sequence */
+    struct tokens_around around; /* each example */
+    int64_t seq;                 /* positions of a sequence */
     struct token_ids ids;
     int64_t n, cut; /* of them longer than a sequence */
 };
@@ -32,15 +33,13 @@ static int add_example(struct examples *x, const json_t *line, struct err *err) 
     const int64_t first = x->ids.n, end = first + x->seq;
     if (json_keys(line, "prompt answer", err) < 0)
         return -1;
-    if (x->begin >= 0)
-        arr_push(&x->ids, (int32_t)x->begin);
+    tokens_put(&x->ids, &x->around.before);
     if (encode(x, line, "prompt", err) < 0)
         return -1;
     const int64_t answer = x->ids.n > first ? x->ids.n : first + 1;
     if (encode(x, line, "answer", err) < 0)
         return -1;
-    if (x->end >= 0)
-        arr_push(&x->ids, (int32_t)x->end);
+    tokens_put(&x->ids, &x->around.behind);
     if (answer >= x->ids.n || answer >= end)
         return err_input(err, "answer: nothing of it is among the first %lld tokens",
                          (long long)x->seq);
@@ -74,10 +73,7 @@ static int add_lines(struct examples *x, char *text, const char *name, struct er
 int tokens_examples(struct tokenizer *t, const struct tokens_options *o, char *const *files,
                     int n, struct err *err) {
     struct examples x = {.t = t, .seq = o->examples};
-    int rc = tokens_find(t, "--begin", o->begin, &x.begin, err) < 0 ||
-                     tokens_find(t, "--end", o->end, &x.end, err) < 0
-                 ? -1
-                 : 0;
+    int rc = tokens_around(t, o, &x.around, err);
     for (int i = 0; rc == 0 && i < n; i++) {
         size_t size;
         char *text = file_read(files[i], 0, &size, err);
@@ -91,6 +87,7 @@ int tokens_examples(struct tokenizer *t, const struct tokens_options *o, char *c
              (long long)x.cut, (long long)x.n, (long long)x.seq);
     if (rc == 0)
         rc = tokens_write_masked(o->output, &x.ids, err);
+    tokens_around_release(&x.around);
     free(x.ids.p);
     return rc;
 }

@@ -24,6 +24,8 @@ static const struct opt options[] = {
      &o.raw},
     {0, "begin", OPT_STR, "TOKEN", "put this token before each document", &o.begin},
     {0, "end", OPT_STR, "TOKEN", "put this token behind each document", &o.end},
+    {0, "special", OPT_FLAG, NULL, "put what the post-processor does around each document",
+     &o.special},
     {0, "lines", OPT_STR, "KEY", "files hold lines of JSON, each a document under KEY",
      &o.lines},
     {0, "pack", OPT_INT, "SEQ", "pack documents into FILE.m32 for sequences of SEQ",
@@ -42,10 +44,10 @@ static const struct opt_tool tool = {
 /* Which of the options go together. */
 static int check_modes(struct err *err) {
     const bool masked = o.output && tokens_ends(o.output, ".m32");
-    if (o.decode && (o.ids || o.output || o.begin || o.end))
-        return err_usage(err, "--decode excludes --ids, -o, --begin and --end");
-    if (o.train && (o.ids || o.decode || o.examples))
-        return err_usage(err, "--train excludes --ids, --decode and --examples");
+    if (o.decode && (o.ids || o.output || o.begin || o.end || o.special))
+        return err_usage(err, "--decode excludes --ids, -o, --begin, --end and --special");
+    if (o.train && (o.ids || o.decode || o.examples || o.special))
+        return err_usage(err, "--train excludes --ids, --decode, --examples and --special");
     if ((o.lines || o.raw || o.pack) && (o.train || o.decode || o.examples))
         return err_usage(err, "--lines, --raw and --pack exclude --train, --decode and "
                               "--examples");
