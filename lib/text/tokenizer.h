@@ -41,8 +41,8 @@ int64_t tokenizer_vocab(const struct tokenizer *t);
 /* The id of an added token, such as "<|endoftext|>", or -1. */
 int64_t tokenizer_added(const struct tokenizer *t, const char *content);
 
-/* What the post-processor puts before and behind a text: both lists, which the caller owns, are written anew. Returns
- * 0, or -1 (EXIT_INPUT) where there is none, or one that is not known here. */
+/* What the post-processor, if there is one, puts before and behind a text: both lists, which the caller owns, are
+ * written anew. Returns 0, or -1 (EXIT_INPUT) where it is none that is known here. */
 int tokenizer_around(const struct tokenizer *t, struct token_ids *before,
                      struct token_ids *behind, struct err *err);
 

@@ -130,7 +130,7 @@ int tokenizer_around(const struct tokenizer *t, struct token_ids *before,
                      struct token_ids *behind, struct err *err) {
     before->n = behind->n = 0;
     if (!t->post || json_is_null(t->post))
-        return err_input(err, "post_processor: expected one, got null");
+        return 0;
     return read_all(t, t->post, (struct around){before, behind}, err) < 0
                ? err_at(err, "post_processor")
                : 0;

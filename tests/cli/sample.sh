@@ -123,6 +123,22 @@ sample --tokenizer tokenizer.json --temperature 3 --seed 4 -n 24 --prompts promp
 sed -i 's/\xef\xbf\xbd//g' out
 [ "$status" -eq 0 ] && cmp out want
 ok $? 'texts by a tokenizer are those of ids'
+jq '.post_processor = {type: "TemplateProcessing",
+    single: [{SpecialToken: {id: "s"}}, {Sequence: {id: "A"}}, {SpecialToken: {id: "e"}}],
+    special_tokens: {s: {id: "s", ids: [5], tokens: []}, e: {id: "e", ids: [7, 6], tokens: []}}}' \
+    tokenizer.json >around.json
+sed 's/^/5 /; s/$/ 7 6/' ids >ids-around
+sample --ids --json --temperature 0 -n 8 qwen3 <ids-around
+jq -c .tokens out >want
+sample --tokenizer around.json --json --temperature 0 -n 8 --prompts prompts qwen3
+is "$(jq -c .tokens out)" "$(cat want)" 'prompts have around them what the post-processor puts there'
+sample --ids --json --temperature 0 -n 8 qwen3 <ids
+jq -c .tokens out >want
+sample --tokenizer around.json --no-special --json --temperature 0 -n 8 --prompts prompts qwen3
+is "$(jq -c .tokens out)" "$(cat want)" 'and nothing with --no-special'
+jq '.post_processor.type = "Other"' around.json >other.json
+sample --tokenizer other.json -p x qwen3
+is "$status $(grep -c 'other.json: post_processor.*Other' err)" '3 1' 'another one is named'
 sample --tokenizer tokenizer.json --temperature 0 -n 8 -p 'the cat sat' qwen3
 is "$status $(head -c 21 out)" '0 the cat sat on a mat;' 'a tokenizer: what it was taught, as it comes'
 cp out want

@@ -15,7 +15,7 @@ struct sample_options {
     struct choice choice;
     struct opt_seed seed;
     int64_t threads;
-    bool ids, json;
+    bool ids, json, plain;
 };
 
 /* ---- sample_prompts.c --------------------------------------------------------------------- */

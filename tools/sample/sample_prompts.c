@@ -34,28 +34,43 @@ static int read_ids(struct prompt *p, const char *line, int64_t vocab, struct er
     return 0;
 }
 
-static int read_text(struct prompt *p, struct tokenizer *t, const char *line, int64_t vocab,
+/* Who reads texts: a tokenizer, and what it puts around each; or nobody, and bytes are the tokens. */
+struct reader {
+    struct tokenizer *t;
+    struct token_ids before, behind;
+    int64_t vocab;
+};
+
+static int add_ids(struct prompt *p, const struct token_ids *ids, int64_t vocab,
+                   struct err *err) {
+    int rc = 0;
+    for (int64_t i = 0; rc == 0 && i < ids->n; i++)
+        rc = add_id(p, ids->p[i], vocab, err);
+    return rc;
+}
+
+static int read_text(struct prompt *p, const struct reader *r, const char *line,
                      struct err *err) {
     struct token_ids ids = {0};
     int rc = 0;
     p->text = mem_strdup(line);
-    if (t)
-        rc = tokenizer_encode(t, line, (int64_t)strlen(line), &ids, err);
+    if (r->t)
+        rc = tokenizer_encode(r->t, line, (int64_t)strlen(line), &ids, err);
     else
         for (const char *s = line; *s; s++)
             arr_push(&ids, (unsigned char)*s);
-    for (int64_t i = 0; rc == 0 && i < ids.n; i++)
-        rc = add_id(p, ids.p[i], vocab, err);
+    const struct token_ids *parts[] = {&r->before, &ids, &r->behind};
+    for (int i = 0; rc == 0 && i < 3; i++)
+        rc = add_ids(p, parts[i], r->vocab, err);
     free(ids.p);
     return rc;
 }
 
 static int add_prompt(struct prompts *all, const struct sample_options *o,
-                      struct tokenizer *t, const char *line, int64_t vocab,
-                      struct err *err) {
+                      const struct reader *r, const char *line, struct err *err) {
     arr_push(&all->all, (struct prompt){0});
     struct prompt *p = &arr_last(&all->all);
-    int rc = o->ids ? read_ids(p, line, vocab, err) : read_text(p, t, line, vocab, err);
+    int rc = o->ids ? read_ids(p, line, r->vocab, err) : read_text(p, r, line, err);
     if (rc == 0 && p->n == 0)
         rc = err_input(err, "expected at least one token");
     if (p->n > all->longest)
@@ -64,8 +79,7 @@ static int add_prompt(struct prompts *all, const struct sample_options *o,
 }
 
 static int add_lines(struct prompts *all, const struct sample_options *o,
-                     struct tokenizer *t, const char *path, int64_t vocab,
-                     struct err *err) {
+                     const struct reader *r, const char *path, struct err *err) {
     size_t size;
     char *text = file_read(path, 0, &size, err), *next;
     if (!text)
@@ -76,7 +90,7 @@ static int add_lines(struct prompts *all, const struct sample_options *o,
         next = end ? end + 1 : text + size;
         if (end)
             *end = '\0';
-        if (add_prompt(all, o, t, line, vocab, err) < 0)
+        if (add_prompt(all, o, r, line, err) < 0)
             rc = err_prefix(err, "%s: line %lld",
                             strcmp(path, "-") ? path : "standard input",
                             (long long)all->all.n);
@@ -87,8 +101,16 @@ static int add_lines(struct prompts *all, const struct sample_options *o,
     return rc;
 }
 
+static int read_prompts(struct prompts *p, const struct sample_options *o,
+                        const struct reader *r, struct err *err) {
+    if (!o->prompt)
+        return add_lines(p, o, r, o->prompts ? o->prompts : "-", err);
+    return add_prompt(p, o, r, o->prompt, err) < 0 ? err_prefix(err, "--prompt") : 0;
+}
+
 int prompts_read(struct prompts *p, const struct sample_options *o, struct tokenizer *t,
                  int64_t vocab, struct err *err) {
+    struct reader r = {.t = t, .vocab = vocab};
     *p = (struct prompts){.longest = 0};
     if (!o->ids && !t && vocab != BYTES) {
         err_input(err, "the model has %lld tokens, which are not the bytes of a text",
@@ -96,10 +118,16 @@ int prompts_read(struct prompts *p, const struct sample_options *o, struct token
         return err_hint(err, "--tokenizer FILE says what its tokens are; --ids takes and "
                              "writes token ids");
     }
-    if (o->prompt)
-        return add_prompt(p, o, t, o->prompt, vocab, err) < 0 ? err_prefix(err, "--prompt")
-                                                              : 0;
-    return add_lines(p, o, t, o->prompts ? o->prompts : "-", vocab, err);
+    int rc = 0;
+    if (t && !o->plain && tokenizer_around(t, &r.before, &r.behind, err) < 0) {
+        rc = err_prefix(err, "%s", o->tokenizer);
+        err_hint(err, "--no-special puts nothing around prompts");
+    }
+    if (rc == 0)
+        rc = read_prompts(p, o, &r, err);
+    free(r.before.p);
+    free(r.behind.p);
+    return rc;
 }
 
 void prompts_release(struct prompts *p) {

@@ -28,6 +28,8 @@ static const struct opt options[] = {
     {0, "prompts", OPT_STR, "FILE", "several, one a line (standard input)", &o.prompts},
     {0, "tokenizer", OPT_STR, "FILE",
      "the tokenizer.json of prompts and of what is written", &o.tokenizer},
+    {0, "no-special", OPT_FLAG, NULL, "prompts without what its post-processor puts there",
+     &o.plain},
     {0, "ids", OPT_FLAG, NULL, "prompts are token ids, and so is what is written", &o.ids},
     {'n', "tokens", OPT_INT, "N", "tokens behind each prompt, at most (100)", &o.tokens},
     {0, "stop", OPT_INT, "ID", "end behind this token (an encoder's model: its own)",
@@ -53,6 +55,8 @@ static int check_options(struct err *err) {
         return err_usage(err, "--prompt and --prompts exclude each other");
     if (o.tokenizer && o.ids)
         return err_usage(err, "--tokenizer and --ids exclude each other");
+    if (o.plain && !o.tokenizer)
+        return err_usage(err, "--no-special needs --tokenizer");
     if (o.choice.temperature < 0)
         return err_usage(err, "--temperature: expected at least 0, got %g",
                          o.choice.temperature);
