@@ -394,7 +394,8 @@ def kinds(document):
         for o in op.get("ops", [op]):
             off = model.get("rates", {}).get(o.get("cap"), 1) == 0
             count[o["kind"]] += times * (len(o["in"]) > 1 or o["kind"] != "add") * (not off)
-            count["parameters"] += times * sum(k in o for k in ("weight", "bias"))
+            held = [o[k] for k in ("weight", "bias") if k in o]  # of which some are there only when a size is not 0
+            count["parameters"] += times * sum("tie" in p or model["sizes"].get(p.get("when"), 1) != 0 for p in held)
     return {k: n for k, n in count.items() if n and k not in ("dropout", "reshape")}
 
 
