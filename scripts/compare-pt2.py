@@ -138,6 +138,82 @@ class Relative(nn.Module):
         return self.head(x)
 
 
+def angles(d):
+    return torch.outer(torch.arange(SEQ).float(), 1.0 / 10000 ** (torch.arange(0, d, 2).float() / d))
+
+
+class Complex(nn.Module):
+    """Neighbours turn as complex numbers, as in Meta's own Llama; tables are written out."""
+    def __init__(self, width=48, heads=4, kv=2, layers=2):
+        super().__init__()
+        self.heads, self.kv, self.d = heads, kv, width // heads
+        self.wte, self.out = nn.Embedding(VOCAB, width), nn.Linear(width, VOCAB, bias=False)
+        self.layers = nn.ModuleList(nn.ModuleList(
+            [nn.RMSNorm(width), nn.Linear(width, width, bias=False), nn.Linear(width, kv * self.d, bias=False),
+             nn.Linear(width, kv * self.d, bias=False), nn.Linear(width, width, bias=False)]) for _ in range(layers))
+        self.turns = torch.polar(torch.ones(SEQ, self.d // 2), angles(self.d))
+
+    def turn(self, x):
+        z = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+        return torch.view_as_real(z * self.turns[None, :, None]).flatten(3).type_as(x)
+
+    def forward(self, ids):
+        b, t = ids.shape
+        x, mask = self.wte(ids), torch.triu(torch.full((t, t), float("-inf")), diagonal=1)
+        for norm, q, k, v, out in self.layers:
+            y = norm(x)
+            q, k, v = self.turn(q(y).view(b, t, -1, self.d)), self.turn(k(y).view(b, t, -1, self.d)), v(y)
+            k, v = (z.view(b, t, self.kv, 1, self.d).expand(-1, -1, -1, self.heads // self.kv, -1).reshape(
+                b, t, self.heads, self.d).transpose(1, 2) for z in (k, v))
+            s = q.transpose(1, 2) @ k.transpose(2, 3) / self.d ** 0.5 + mask
+            x = x + out((F.softmax(s, -1) @ v).transpose(1, 2).reshape(b, t, -1))
+        return self.out(x)
+
+
+class Bare(nn.Module):
+    """Norms without weights, of queries and keys too, halves that turn backwards, squares of ReLU, capped logits."""
+    def __init__(self, width=48, heads=4, layers=2):
+        super().__init__()
+        self.heads, self.wte, self.head = heads, nn.Embedding(VOCAB, width), nn.Linear(width, VOCAB, bias=False)
+        sizes = [(width, width)] * 4 + [(width, 4 * width), (4 * width, width)]
+        self.layers = nn.ModuleList(nn.ModuleList(nn.Linear(*s, bias=False) for s in sizes) for _ in range(layers))
+        for name, table in (("cos", angles(width // heads).cos()), ("sin", angles(width // heads).sin())):
+            self.register_buffer(name, table, persistent=False)
+
+    def turn(self, x):
+        a, b = F.rms_norm(x, x.shape[-1:]).chunk(2, -1)
+        cos, sin = self.cos[:, None], self.sin[:, None]
+        return torch.cat([a * cos + b * sin, a * -sin + b * cos], -1)
+
+    def forward(self, ids):
+        x = F.rms_norm(self.wte(ids), (self.wte.embedding_dim,))
+        for q, k, v, out, up, down in self.layers:
+            y = F.rms_norm(x, x.shape[-1:])
+            q, k, v = (m(y).view(*ids.shape, self.heads, -1) for m in (q, k, v))
+            q, k, v = (z.transpose(1, 2) for z in (self.turn(q), self.turn(k), v))
+            x = x + out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+            x = x + down(F.relu(up(F.rms_norm(x, x.shape[-1:]))).square())
+        return 15 * torch.tanh(self.head(x) / 15)
+
+
+class Thin(nn.Module):
+    """Layer norms without a bias, a gate of exact GELU, a head that is tied."""
+    def __init__(self, width=32, layers=2):
+        super().__init__()
+        self.wte, self.head = nn.Embedding(VOCAB, width), nn.Linear(width, VOCAB, bias=False)
+        self.head.weight = self.wte.weight
+        self.norms = nn.ModuleList(nn.LayerNorm(width, bias=False) for _ in range(layers))
+        self.layers = nn.ModuleList(nn.ModuleList(
+            [nn.Linear(width, 40), nn.Linear(width, 40), nn.Linear(40, width)]) for _ in range(layers))
+
+    def forward(self, ids):
+        x = self.wte(ids)
+        for norm, (gate, up, down) in zip(self.norms, self.layers):
+            y = norm(x)
+            x = x + down(F.gelu(gate(y)) * up(y))
+        return self.head(x) * 0.3
+
+
 class UNet(nn.Module):
     def __init__(self):
         super().__init__()
@@ -198,6 +274,24 @@ def falcon(**more):
         max_position_embeddings=SEQ, alibi=False, bos_token_id=0, eos_token_id=0, use_cache=False), **more}))
 
 
+def gptj():
+    return hf.GPTJForCausalLM(hf.GPTJConfig(
+        vocab_size=VOCAB, n_positions=SEQ, n_embd=48, n_layer=2, n_head=2, rotary_dim=8, n_inner=80, resid_pdrop=0,
+        embd_pdrop=0, attn_pdrop=0, bos_token_id=0, eos_token_id=0, use_cache=False))
+
+
+def bart():
+    return hf.BartForConditionalGeneration(hf.BartConfig(
+        vocab_size=VOCAB, d_model=48, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+        decoder_attention_heads=4, encoder_ffn_dim=80, decoder_ffn_dim=80, max_position_embeddings=SEQ, dropout=0,
+        use_cache=False, pad_token_id=None, bos_token_id=0, eos_token_id=0, forced_eos_token_id=None,
+        decoder_start_token_id=0))
+
+
+def scaled(kind, **more):
+    return decoder("Llama", rope_parameters=dict(rope_type=kind, rope_theta=10000.0, factor=8.0, **more))
+
+
 def image(*shape):
     return lambda: torch.rand(BATCH, *shape)
 
@@ -225,13 +319,29 @@ CASES = {  # what makes it; its example; targets that are refused
     "opt": dict(make=opt, other_ops=True), "bert": dict(make=bert, plain=True),
     "vit": dict(make=vit, image=image(3, 12, 12), plain=True),
     "t5": dict(make=t5, pairs=True),
+    "neox-part": dict(make=decoder("GPTNeoX", rotary_pct=0.25, num_attention_heads=2), plain=True),
+    "phi": dict(make=decoder("Phi", partial_rotary_factor=0.5), plain=True),
+    "stablelm": dict(make=decoder("StableLm", partial_rotary_factor=0.25, num_attention_heads=2), plain=True),
+    "glm4": dict(make=decoder("Glm4", partial_rotary_factor=0.5, head_dim=16, pad_token_id=None), plain=True),
+    "gptj": dict(make=gptj, plain=True), "llama-linear": dict(make=scaled("linear")),
+    "llama3": dict(make=scaled("llama3", low_freq_factor=1.0, high_freq_factor=4.0,
+                               original_max_position_embeddings=16)),
+    "llama-yarn": dict(make=scaled("yarn", original_max_position_embeddings=16)),
+    "granite": dict(make=decoder("Granite", embedding_multiplier=12.0, logits_scaling=8.0, residual_multiplier=0.22,
+                                 attention_multiplier=0.125), plain=True),
+    "starcoder2": dict(make=decoder("Starcoder2", sliding_window=7), plain=True),
+    "smollm3": dict(make=decoder("SmolLM3", num_hidden_layers=4, no_rope_layer_interval=4, pad_token_id=None), plain=True),
+    "arcee": dict(make=decoder("Arcee", pad_token_id=None), plain=True), "olmo": dict(make=decoder("Olmo"), plain=True),
+    "cohere": dict(make=decoder("Cohere", pad_token_id=None), plain=True),
+    "bart": dict(make=bart, pairs=True, plain=True),
+    "complex": dict(make=Complex), "bare": dict(make=Bare), "thin": dict(make=Thin),
     "own-gpt": dict(make=GPT), "own-parallel": dict(make=lambda: GPT(parallel=True)),
     "relative": dict(make=Relative), "perceptron": dict(make=Perceptron, image=image(8, 8)),
     "mixer": dict(make=Mixer, image=image(16, 12)),
     "unet": dict(make=UNet, image=image(3, 8, 8), refused="max_pool2d.*cat"),
 }
 FIXTURES = ["gpt2", "llama", "own-gpt", "relative", "unet", "vit", "bert", "gemma", "mixer", "mixtral",
-            "phi3-grouped", "falcon-new"]
+            "phi3-grouped", "falcon-new", "neox-part", "llama-yarn", "complex", "bare", "thin"]
 
 
 def export(model, inputs, decompose, path):
@@ -284,7 +394,8 @@ def kinds(document):
         for o in op.get("ops", [op]):
             off = model.get("rates", {}).get(o.get("cap"), 1) == 0
             count[o["kind"]] += times * (len(o["in"]) > 1 or o["kind"] != "add") * (not off)
-            count["parameters"] += times * sum(k in o for k in ("weight", "bias"))
+            held = [o[k] for k in ("weight", "bias") if k in o]  # of which some are there only when a size is not 0
+            count["parameters"] += times * sum("tie" in p or model["sizes"].get(p.get("when"), 1) != 0 for p in held)
     return {k: n for k, n in count.items() if n and k not in ("dropout", "reshape")}
 
 
@@ -358,7 +469,8 @@ def compare(name, case, bin, folder):
     data, inputs, targets = data_of(case, folder)
     said, good, config = [], True, None
     if not hasattr(model, "config") or "plain" in case:  # transformers saves it under other names
-        safetensors.torch.save_model(model, f"{folder}/model.safetensors")
+        once = {k: p.detach().clone() for k, p in model.named_parameters()}  # those that are tied too
+        safetensors.torch.save_file(once, f"{folder}/model.safetensors")
         if "beside" in case:
             model.config.save_pretrained(folder)
             config = collections.Counter(kinds(run(f"{bin}/weft-import", "-q", folder)[1]))

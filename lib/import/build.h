@@ -54,6 +54,13 @@ const char *build_dim(const struct build *b, int atom);
 json_t *build_weights(struct build *b);
 /* The dims that an op has a parameter under. */
 struct axis build_param_dims(struct build *b, int at, int slot);
+/* What the program calls a parameter; NULL where it has none. */
+static inline const char *build_path(const struct build *b, int param) {
+    int value = b->t->params.p[param].value;
+    return value < 0 ? NULL : b->t->p->values.p[value].path;
+}
+/* The parameters that stay as they begin, as patterns; NULL: there are none. */
+json_t *build_frozen(const struct build *b);
 /* What a parameter is called in its op. */
 const char *build_slot(const struct found_op *op, int slot);
 #endif

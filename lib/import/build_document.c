@@ -156,7 +156,7 @@ static int count_uses(struct build *b, struct err *err) {
             if (b->uses[p]++ && !is_common(b, at, b->first[p]) &&
                 (op_at(b, at)->run >= 0 || op_at(b, b->first[p])->run >= 0))
                 return err_input(err, "%.128s: several ops have it, in blocks that repeat",
-                                 b->t->p->values.p[b->t->params.p[p].value].path);
+                                 build_path(b, p));
             b->first[p] = at;
         }
     return 0;
@@ -174,6 +174,9 @@ static json_t *document(struct build *b, const char *name, struct err *err) {
                   "sizes", b->sizes, "inputs", inputs, "ops", ops);
     if (weights)
         json_object_set_new(doc, "weights", weights);
+    json_t *frozen = build_frozen(b);
+    if (frozen)
+        json_object_set_new(doc, "frozen", frozen);
     return doc;
 }
 

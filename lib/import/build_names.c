@@ -222,7 +222,9 @@ static const char *name_wanted(struct build *b, json_t *taken, const struct foun
         return op->kind == OP_cross_entropy                                  ? "loss"
                : op->kind == OP_attention || op->kind == OP_attention_packed ? "attn"
                                                                              : own;
-    const char *path = b->t->p->values.p[b->t->params.p[op->param[0].param].value].path;
+    const char *path = build_path(b, op->param[0].param);
+    if (!path)
+        return path_end(b, op->path, 1) ? path_end(b, op->path, 1) : own;
     if (*op->path && strncmp(path, op->path, strlen(op->path)) != 0)
         return path_end(b, op->path, 1) ? path_end(b, op->path, 1) : own; /* it is tied */
     const char *dot = strrchr(path, '.');

@@ -45,10 +45,10 @@ static bool find_segment(const struct build *b, int at, struct segment *s) {
     const struct found_op *op = op_at(b, at);
     if (*op->path)
         return find_number(op->path, s);
-    if (!op->n_param)
-        return false;
-    int value = b->t->params.p[op->param[0].param].value;
-    return find_number(b->t->p->values.p[value].path, s);
+    for (int i = 0; i < op->n_param; i++)
+        if (build_path(b, op->param[i].param))
+            return find_number(build_path(b, op->param[i].param), s);
+    return false;
 }
 
 static bool same_module(const struct segment *a, const struct segment *b) {
@@ -127,9 +127,9 @@ static const char *rest_of(const struct segment *s, const char *path) {
 static bool same_param(const struct repeats *r, const struct found_param *p,
                        const struct found_param *q, const struct segment *s,
                        const struct segment *u) {
-    const struct exported *x = r->b->t->p;
-    const char *a = x->values.p[r->b->t->params.p[p->param].value].path,
-               *c = x->values.p[r->b->t->params.p[q->param].value].path;
+    const char *a = build_path(r->b, p->param), *c = build_path(r->b, q->param);
+    if (!a || !c)
+        return !a && !c && same_sizes(r->b, &p->dims, &q->dims);
     const char *m = rest_of(s, a), *n = rest_of(u, c);
     if (p->param == q->param) /* all instances have it in common */
         return p->part < 0 && q->part < 0 && same_sizes(r->b, &p->dims, &q->dims);

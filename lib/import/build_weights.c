@@ -152,19 +152,44 @@ static const char *tensor_name(struct build *b, const struct found_op *op,
     return arena_printf(&b->t->arena, "%s.*%s", r->prefix, rest);
 }
 
+/* The parameter's name in the model, of all instances. */
+static const char *own_name(const struct build *b, const struct found_op *op, int slot) {
+    return op->run < 0 ? arena_printf(&b->t->arena, "%s.%s", op->name, build_slot(op, slot))
+                       : arena_printf(&b->t->arena, "%s.*.%s.%s", b->runs.p[op->run].name,
+                                      op->name, build_slot(op, slot));
+}
+
+json_t *build_frozen(const struct build *b) {
+    json_t *list = json_array();
+    for (int at = 0; at < b->order.n; at++) {
+        const struct found_op *op = op_at(b, at);
+        for (int i = 0; i < op->n_param && (op->run < 0 || op->instance == 0); i++)
+            if (!build_path(b, op->param[i].param))
+                json_array_append_new(list, json_string(own_name(b, op, i)));
+    }
+    if (json_array_size(list))
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
 static int add_tensor(struct build *b, json_t *tensors, int at, int slot) {
     const struct found_op *op = op_at(b, at);
     const struct found_param *use = &op->param[slot];
-    const char *path = b->t->p->values.p[b->t->params.p[use->param].value].path;
+    const char *path = build_path(b, use->param);
+    if (!path) {
+        json_object_set_new(tensors, own_name(b, op, slot), json_null());
+        return 0;
+    }
     bool common = op->run >= 0 && use->part < 0 && b->uses[use->param] > 1;
     const char *name = common ? path : tensor_name(b, op, path);
     json_t *dims = name ? dims_text(b, use) : NULL;
     if (!dims || strpbrk(path, "*{}"))
         return json_decref(dims), -1;
     const char *own =
-        op->run >= 0 ? arena_printf(&b->t->arena, common ? "%s.0.%s.%s" : "%s.*.%s.%s",
-                                    b->runs.p[op->run].name, op->name, build_slot(op, slot))
-                     : arena_printf(&b->t->arena, "%s.%s", op->name, build_slot(op, slot));
+        common ? arena_printf(&b->t->arena, "%s.0.%s.%s", b->runs.p[op->run].name, op->name,
+                              build_slot(op, slot))
+               : own_name(b, op, slot);
     struct axis lies = build_param_dims(b, at, slot);
     bool plain = (int)json_array_size(dims) == lies.n;
     for (int i = 0; i < lies.n && plain; i++)
@@ -215,7 +240,7 @@ json_t *build_weights(struct build *b) {
                     json_sprintf(
                         "where %.128s lies in files of weights cannot be said, so the "
                         "model has no names for weights",
-                        b->t->p->values.p[b->t->params.p[p->param].value].path));
+                        build_path(b, p->param)));
                 json_decref(tensors);
                 return NULL;
             }

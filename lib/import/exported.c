@@ -62,6 +62,10 @@ static bool is_integer(int64_t type) {
     return (type >= 1 && type <= 5) || type == TYPE_TRUTH || type >= 28;
 }
 
+static bool is_complex(int64_t type) {
+    return type >= 9 && type <= 11;
+}
+
 static int read_shape(struct exported *p, struct exported_value *v, struct err *err) {
     const json_t *meta =
         json_object_get(json_object_get(graph_of(p), "tensor_values"), v->name);
@@ -74,6 +78,7 @@ static int read_shape(struct exported *p, struct exported_value *v, struct err *
     v->tensor = true;
     v->integer = is_integer(json_integer_value(json_object_get(meta, "dtype")));
     v->truth = json_integer_value(json_object_get(meta, "dtype")) == TYPE_TRUTH;
+    v->complex = is_complex(json_integer_value(json_object_get(meta, "dtype")));
     v->rank = (int)json_array_size(sizes);
     int64_t all = 1;
     for (int i = 0; i < v->rank; i++) {
@@ -495,14 +500,16 @@ static double element(const uint8_t *at, int64_t type) {
     case 5: memcpy(&whole, at, 8); return (double)whole;
     case 6:
     case 13: memcpy(&half, at, 2); return type == 6 ? f16_widen(half) : bf16_widen(half);
-    case 7: memcpy(&f, at, 4); return f;
-    case 8: memcpy(&d, at, 8); return d;
+    case 7:
+    case 10: memcpy(&f, at, 4); return f;
+    case 8:
+    case 11: memcpy(&d, at, 8); return d;
     default: return *at;
     }
 }
 
 int exported_buffer(const struct exported *p, int value, double *out, struct err *err) {
-    static const int bytes[] = {0, 1, 0, 0, 4, 8, 2, 4, 8, 0, 0, 0, 1, 2};
+    static const int bytes[] = {0, 1, 0, 0, 4, 8, 2, 4, 8, 0, 4, 8, 1, 2};
     const struct exported_value *v = &p->values.p[value];
     int64_t type = 0, n = 1;
     for (int i = 0; i < v->rank; i++)
@@ -511,11 +518,13 @@ int exported_buffer(const struct exported *p, int value, double *out, struct err
         memcpy(out, v->numbers, (size_t)n * sizeof *out);
         return 0;
     }
+    n *= v->complex ? 2 : 1;
     const struct archive_entry *e = find_tensor(p, v->path, &type, err);
     if (!e)
         return err_input(err, "%.128s: its numbers are not in the archive", v->path);
     int each = type > 0 && type <= 13 ? bytes[type] : 0;
-    if (!each || e->size / each != n || archive_check(e, err) < 0)
+    if (!each || e->size / each != n || is_complex(type) != v->complex ||
+        archive_check(e, err) < 0)
         return err_input(err, "%.128s: expected %lld numbers or truth values", v->path,
                          (long long)n);
     for (int64_t i = 0; i < n; i++)

@@ -38,6 +38,7 @@ struct exported_value {
     bool tensor;  /* has a shape */
     bool integer; /* of whole numbers or truth values */
     bool truth;   /* of truth values */
+    bool complex; /* of complex numbers */
     int rank;
     int64_t size[EXPORTED_MAX_RANK];
     int tie;               /* of a parameter: the first one with the same storage, or -1 */
@@ -90,7 +91,7 @@ int64_t exported_int(const struct exported *p, const struct exported_node *n,
                      const char *name, int64_t missing);
 
 /* The bytes of a buffer, row by row, as doubles: those that lie in the archive without pickle. `out`
- * takes all elements. */
+ * takes all elements; of complex ones the real part of each, then the other. */
 int exported_buffer(const struct exported *p, int value, double *out, struct err *err);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DENSE_MOST = 1 << 16, DEPTH_MOST = 64, LIST_MOST = 64 };
+enum { DENSE_MOST = 1 << 16, DEPTH_MOST = 64, LIST_MOST = 64, PRODUCT_MOST = 16 };
 static const double work_most = 1e9;
 
 typedef const struct exported_value *value_ref;
@@ -33,20 +33,6 @@ static int64_t flat(value_ref v, const int64_t *at) {
 static void unflatten(value_ref v, int64_t n, int64_t *at) {
     for (int i = v->rank; i-- > 0; n /= v->size[i] ? v->size[i] : 1)
         at[i] = v->size[i] ? n % v->size[i] : 0;
-}
-
-/* The place in an operand that is stretched to the rank and sizes of the result. */
-static void stretch(value_ref from, value_ref to, const int64_t *at, int64_t *out) {
-    for (int i = 0; i < from->rank; i++) {
-        int k = i + to->rank - from->rank;
-        out[i] = k < 0 || from->size[i] == 1 ? 0 : at[k];
-    }
-}
-
-static int axis_of_arg(const struct fold *f, const struct exported_node *n,
-                       const char *name, int rank, int missing) {
-    int64_t d = exported_int(f->p, n, name, missing);
-    return d >= -rank && d < rank ? (int)(d < 0 ? d + rank : d) : -1;
 }
 
 /* ---- made of nothing --------------------------------------------------------------------- */
@@ -92,102 +78,7 @@ static double make(const struct fold *f, const struct exported_node *n, int how,
     }
 }
 
-/* ---- views: another place of the operand ----------------------------------------------------- */
-
-static const char *const flat_views[] = {"aten.view.default",
-                                         "aten.reshape.default",
-                                         "aten._unsafe_view.default",
-                                         "aten.unsqueeze.default",
-                                         "aten.squeeze.dim",
-                                         "aten.squeeze.default",
-                                         "aten.flatten.using_ints",
-                                         "aten.squeeze.dims",
-                                         "aten.unflatten.int",
-                                         "aten.expand_as.default_1",
-                                         NULL};
-
-static bool is_flat(const char *target) {
-    for (int i = 0; flat_views[i]; i++)
-        if (!strcmp(flat_views[i], target))
-            return true;
-    return false;
-}
-
-static bool turn(const struct fold *f, const struct exported_node *n, value_ref x,
-                 const int64_t *at, int64_t *out) {
-    int64_t order[EXPORTED_MAX_RANK];
-    if (!strcmp(n->target, "aten.permute.default")) {
-        if (exported_ints(f->p, n, "dims", order, EXPORTED_MAX_RANK) != x->rank)
-            return false;
-    } else {
-        bool t = !strcmp(n->target, "aten.t.default") ||
-                 !strcmp(n->target, "aten.numpy_T.default");
-        int a = t ? 0 : axis_of_arg(f, n, "dim0", x->rank, 0);
-        int b = t ? x->rank - 1 : axis_of_arg(f, n, "dim1", x->rank, 0);
-        if (a < 0 || b < 0)
-            return false;
-        for (int i = 0; i < x->rank; i++)
-            order[i] = i == a ? b : i == b ? a : i;
-    }
-    for (int i = 0; i < x->rank; i++) {
-        int64_t d = order[i] < 0 ? order[i] + x->rank : order[i];
-        if (d < 0 || d >= x->rank)
-            return false;
-        out[d] = at[i];
-    }
-    return true;
-}
-
-static bool cut(const struct fold *f, const struct exported_node *n, value_ref x,
-                const int64_t *at, int64_t *out) {
-    bool one = !strcmp(n->target, "aten.select.int");
-    int d = axis_of_arg(f, n, "dim", x->rank, 0);
-    if (d < 0)
-        return false;
-    int64_t from = exported_int(f->p, n, one ? "index" : "start", 0);
-    if (from < 0)
-        from += x->size[d];
-    for (int i = 0, k = 0; i < x->rank; i++)
-        out[i] = i != d ? at[k++]
-                 : one  ? from
-                        : from + at[k++] * exported_int(f->p, n, "step", 1);
-    return true;
-}
-
-/* Element `at` of a view; false where it is none of those. */
-static bool place(const struct fold *f, const struct exported_node *n, value_ref x,
-                  value_ref y, const int64_t *at, int64_t *out) {
-    const char *t = n->target + 5;
-    if (is_flat(n->target))
-        return unflatten(x, flat(y, at), out), true;
-    if (!strcmp(t, "expand.default") || !strcmp(t, "expand_as.default"))
-        return stretch(x, y, at, out), true;
-    if (!strcmp(t, "permute.default") || !strcmp(t, "transpose.int") ||
-        !strcmp(t, "t.default"))
-        return turn(f, n, x, at, out);
-    if (!strcmp(t, "slice.Tensor") || !strcmp(t, "select.int"))
-        return cut(f, n, x, at, out);
-    return false;
-}
-
 /* ---- what reads several elements ------------------------------------------------------------- */
-
-static double join(const struct fold *f, const struct exported_node *n, value_ref y,
-                   const int64_t *at) {
-    int list[LIST_MOST], count = exported_tensors(f->p, n, "tensors", list, LIST_MOST);
-    int d = axis_of_arg(f, n, "dim", y->rank, 0);
-    int64_t from[EXPORTED_MAX_RANK];
-    memcpy(from, at, sizeof *from * (size_t)y->rank);
-    for (int i = 0; i < count && d >= 0; i++) {
-        value_ref x = value_of(f, list[i]);
-        if (x->rank != y->rank)
-            break;
-        if (from[d] < x->size[d])
-            return fold_at(f, list[i], from);
-        from[d] -= x->size[d];
-    }
-    return (double)NAN;
-}
 
 /* An index that a tensor of indexes says: those below zero count from the end. -1: it says none. */
 static int64_t index_at(const struct fold *f, int ids, const int64_t *at, int64_t size) {
@@ -216,7 +107,7 @@ static double look_up(const struct fold *f, const struct exported_node *n, value
         return (double)NAN;
     struct exported_value places = {.rank = wide};
     for (int i = 0; i < count; i++) {
-        stretch(value_of(f, list[i]), &places, at, in);
+        fold_stretch(value_of(f, list[i]), &places, at, in);
         from[i] = index_at(f, list[i], in, value_of(f, x)->size[i]);
     }
     memcpy(from + count, at + wide, sizeof *from * (size_t)rest);
@@ -227,7 +118,7 @@ static double look_up(const struct fold *f, const struct exported_node *n, value
 static double gather(const struct fold *f, const struct exported_node *n, int x,
                      const int64_t *at) {
     value_ref v = value_of(f, x);
-    int d = axis_of_arg(f, n, "dim", v->rank, 0), ids = exported_tensor(f->p, n, "index");
+    int d = fold_axis(f->p, n, "dim", v->rank, 0), ids = exported_tensor(f->p, n, "index");
     int64_t from[EXPORTED_MAX_RANK] = {0};
     if (d < 0 || ids < 0 || value_of(f, ids)->rank != v->rank)
         return (double)NAN;
@@ -238,7 +129,7 @@ static double gather(const struct fold *f, const struct exported_node *n, int x,
 
 static double running_sum(const struct fold *f, const struct exported_node *n, int x,
                           const int64_t *at) {
-    int rank = value_of(f, x)->rank, d = axis_of_arg(f, n, "dim", rank, 0);
+    int rank = value_of(f, x)->rank, d = fold_axis(f->p, n, "dim", rank, 0);
     int64_t from[EXPORTED_MAX_RANK];
     double sum = 0;
     memcpy(from, at, sizeof *from * (size_t)rank);
@@ -252,7 +143,7 @@ static double running_sum(const struct fold *f, const struct exported_node *n, i
 static double difference(const struct fold *f, const struct exported_node *n, int x,
                          const int64_t *at) {
     int before = exported_tensor(f->p, n, "prepend");
-    int rank = value_of(f, x)->rank, d = axis_of_arg(f, n, "dim", rank, -1);
+    int rank = value_of(f, x)->rank, d = fold_axis(f->p, n, "dim", rank, -1);
     int64_t from[EXPORTED_MAX_RANK];
     if (d < 0 || exported_int(f->p, n, "n", 1) != 1)
         return (double)NAN;
@@ -277,6 +168,102 @@ static double triangle(const struct fold *f, const struct exported_node *n, int 
     return (lower ? over <= diagonal : over >= diagonal) ? fold_at(f, x, at) : 0;
 }
 
+/* Rows times columns, as angles of positions times frequencies. */
+static const char *second_of(const char *target) {
+    static const char *const products[][2] = {{"aten.matmul.default", "other"},
+                                              {"aten.bmm.default", "mat2"},
+                                              {"aten.mm.default", "mat2"},
+                                              {"aten.outer.default", "vec2"}};
+    for (int i = 0; i < 4; i++)
+        if (!strcmp(products[i][0], target))
+            return products[i][1];
+    return NULL;
+}
+
+static double product(const struct fold *f, const struct exported_node *n, value_ref y,
+                      const int64_t *at) {
+    int a = exported_tensor(f->p, n, "self"),
+        b = exported_tensor(f->p, n, second_of(n->target));
+    if (a < 0 || b < 0)
+        return (double)NAN;
+    value_ref v = value_of(f, a), w = value_of(f, b);
+    int64_t in[EXPORTED_MAX_RANK], other[EXPORTED_MAX_RANK];
+    double sum = 0;
+    if (y->rank == 2 && v->rank == 1 && w->rank == 1)
+        return fold_at(f, a, at) * fold_at(f, b, at + 1);
+    if (v->rank < 2 || w->rank < 2 || v->rank > y->rank || w->rank > y->rank ||
+        v->size[v->rank - 1] > PRODUCT_MOST)
+        return (double)NAN;
+    fold_stretch(v, y, at, in);
+    fold_stretch(w, y, at, other);
+    in[v->rank - 2] = at[y->rank - 2];
+    other[w->rank - 1] = at[y->rank - 1];
+    for (int64_t k = 0; k < v->size[v->rank - 1]; k++) {
+        in[v->rank - 1] = other[w->rank - 2] = k;
+        sum += fold_at(f, a, in) * fold_at(f, b, other);
+    }
+    return sum;
+}
+
+/* ---- complex numbers ------------------------------------------------------------------------- */
+
+/* Of those it knows what moves them and what makes them. */
+static bool is_polar(const char *target) {
+    return !strcmp(target, "aten.polar.default");
+}
+
+static double polar(const struct fold *f, const struct exported_node *n, value_ref y,
+                    const int64_t *at, bool imaginary) {
+    int a = exported_tensor(f->p, n, "abs"), b = exported_tensor(f->p, n, "angle");
+    int64_t in[EXPORTED_MAX_RANK], other[EXPORTED_MAX_RANK];
+    if (a < 0 || b < 0)
+        return (double)NAN;
+    fold_stretch(value_of(f, a), y, at, in);
+    fold_stretch(value_of(f, b), y, at, other);
+    double angle = fold_at(f, b, other);
+    return fold_at(f, a, in) * (imaginary ? sin(angle) : cos(angle));
+}
+
+double fold_imaginary(const struct fold *f, int value, const int64_t *at) {
+    value_ref v = value_of(f, value);
+    const struct folded *c = &f->values[value];
+    int from;
+    int64_t in[EXPORTED_MAX_RANK];
+    if (!v->complex)
+        return 0;
+    if (!c->constant)
+        return (double)NAN;
+    if (c->imaginary)
+        return c->imaginary[flat(v, at)];
+    const struct exported_node *n = v->node >= 0 ? &f->p->nodes[v->node] : NULL;
+    if (!n)
+        return (double)NAN;
+    if (is_polar(n->target))
+        return polar(f, n, v, at, true);
+    if (c->point && c->point->id == POINT_COPY)
+        return fold_imaginary(f, exported_tensor(f->p, n, c->point->arg[0]), at);
+    return fold_moved(f->p, value, at, &from, in) ? fold_imaginary(f, from, in)
+                                                  : (double)NAN;
+}
+
+static double part_of(const struct fold *f, int x, const int64_t *at) {
+    return at[value_of(f, x)->rank] ? fold_imaginary(f, x, at) : fold_at(f, x, at);
+}
+
+/* Is nothing complex computed with? Its parts may be seen as real numbers. */
+static bool is_real(const struct fold *f, const struct exported_node *n) {
+    const struct point *p = point_find(n->target);
+    int x = exported_tensor(f->p, n, p && p->arg[0] ? p->arg[0] : "self"),
+        other = p && p->arg[1] ? exported_tensor(f->p, n, p->arg[1]) : -1;
+    bool result = value_of(f, n->out[0])->complex,
+         operand = (x >= 0 && value_of(f, x)->complex) ||
+                   (other >= 0 && value_of(f, other)->complex);
+    if (!strcmp(n->target, "aten.view_as_real.default") || is_polar(n->target))
+        return true;
+    return result == operand &&
+           (!operand || fold_is_move(n->target) || (p && p->id == POINT_COPY));
+}
+
 /* ---- one element ----------------------------------------------------------------------------- */
 
 static double apply(const struct fold *f, const struct exported_node *n,
@@ -287,7 +274,7 @@ static double apply(const struct fold *f, const struct exported_node *n,
         int x = exported_tensor(f->p, n, point->arg[i]);
         v[i] = exported_number(f->p, n, point->arg[i], (double)NAN);
         if (x >= 0) {
-            stretch(value_of(f, x), y, at, in);
+            fold_stretch(value_of(f, x), y, at, in);
             v[i] = fold_at(f, x, in);
         }
     }
@@ -307,12 +294,20 @@ static double compute(const struct fold *f, int value, const int64_t *at) {
     if (f->values[value].point)
         return apply(f, n, f->values[value].point, y, at);
     int x = exported_tensor(f->p, n, "self");
-    if (!strcmp(t, "cat.default"))
-        return join(f, n, y, at);
+    int moved;
+    if (fold_is_move(n->target))
+        return fold_moved(f->p, value, at, &moved, in) ? fold_at(f, moved, in)
+                                                       : (double)NAN;
     if (!strcmp(t, "index.Tensor"))
         return look_up(f, n, y, at);
+    if (second_of(n->target))
+        return product(f, n, y, at);
+    if (is_polar(n->target))
+        return polar(f, n, y, at, false);
     if (x < 0)
         return (double)NAN;
+    if (!strcmp(t, "view_as_real.default"))
+        return part_of(f, x, at);
     if (!strcmp(t, "gather.default"))
         return gather(f, n, x, at);
     if (!strcmp(t, "cumsum.default"))
@@ -321,7 +316,7 @@ static double compute(const struct fold *f, int value, const int64_t *at) {
         return difference(f, n, x, at);
     if (!strcmp(t, "tril.default") || !strcmp(t, "triu.default"))
         return triangle(f, n, x, at, t[3] == 'l');
-    return place(f, n, value_of(f, x), y, at, in) ? fold_at(f, x, in) : (double)NAN;
+    return (double)NAN;
 }
 
 double fold_at(const struct fold *f, int value, const int64_t *at) {
@@ -344,10 +339,15 @@ static void settle(struct fold *f, int value) {
     if (n > DENSE_MOST)
         return;
     double *dense = arena_array(&f->arena, (size_t)n + 1, sizeof *dense);
+    double *imaginary =
+        v->complex ? arena_array(&f->arena, (size_t)n + 1, sizeof *dense) : NULL;
     for (int64_t i = 0; i < n; i++) {
         unflatten(v, i, at);
         dense[i] = fold_at(f, value, at);
+        if (imaginary)
+            imaginary[i] = fold_imaginary(f, value, at);
     }
+    c->imaginary = imaginary;
     f->work += (double)n * (c->depth + 1);
     c->dense = dense;
     c->depth = 0;
@@ -367,10 +367,16 @@ bool fold_is(struct fold *f, int value) {
     value_ref v = value_of(f, value);
     struct folded *c = &f->values[value];
     int64_t n = elements(v);
-    if (!c->constant && v->role == EXPORTED_BUFFER && n <= DENSE_MOST * 16) {
-        double *dense = arena_array(&f->arena, (size_t)n + 1, sizeof *dense);
+    if (!c->constant && !c->changed && v->role == EXPORTED_BUFFER && n <= DENSE_MOST * 16) {
+        double *dense = arena_array(&f->arena, 2 * (size_t)n + 1, sizeof *dense);
         c->constant = exported_buffer(f->p, value, dense, NULL) == 0;
         c->dense = dense;
+        for (int64_t i = 0; i < n && v->complex; i++) {
+            if (i == 0)
+                c->imaginary = arena_array(&f->arena, (size_t)n, sizeof *dense);
+            c->imaginary[i] = dense[2 * i + 1];
+            dense[i] = dense[2 * i];
+        }
     }
     return c->constant;
 }
@@ -378,15 +384,13 @@ bool fold_is(struct fold *f, int value) {
 /* Do we know how to compute it, from operands that are constant? */
 static bool known(const struct exported_node *n) {
     static const char *const others[] = {
-        "aten.cat.default",    "aten.index.Tensor",      "aten.cumsum.default",
-        "aten.diff.default",   "aten.tril.default",      "aten.triu.default",
-        "aten.expand.default", "aten.expand_as.default", "aten.permute.default",
-        "aten.transpose.int",  "aten.t.default",         "aten.slice.Tensor",
-        "aten.select.int",     "aten.gather.default",    NULL};
+        "aten.index.Tensor",  "aten.cumsum.default",       "aten.diff.default",
+        "aten.tril.default",  "aten.triu.default",         "aten.gather.default",
+        "aten.polar.default", "aten.view_as_real.default", NULL};
     for (int i = 0; others[i]; i++)
         if (!strcmp(others[i], n->target))
             return true;
-    return point_find(n->target) || is_flat(n->target);
+    return point_find(n->target) || fold_is_move(n->target) || second_of(n->target);
 }
 
 /* Of bits of whole numbers it knows nothing, nor of sums with a factor, nor of long running sums. */
@@ -395,18 +399,14 @@ static bool plain(const struct fold *f, const struct exported_node *n) {
     if (exported_number(f->p, n, "alpha", 1) != 1 ||
         (!strcmp(n->target, "aten.cumsum.default") && elements(y) > DENSE_MOST / 4))
         return false;
-    return !strstr(n->target, "bitwise") || y->truth;
+    return is_real(f, n) && (!strstr(n->target, "bitwise") || y->truth);
 }
 
-bool fold_node(struct fold *f, int node) {
-    const struct exported_node *n = &f->p->nodes[node];
-    fold_is(f, -1);
-    if (n->n_out != 1 || !value_of(f, n->out[0])->tensor || f->work > work_most)
-        return false;
+/* Are all operands constant? *depth: the deepest of them. */
+static bool operands_are(struct fold *f, const struct exported_node *n, int *depth) {
     const json_t *input;
     size_t i;
-    int depth = 0, list[LIST_MOST];
-    bool maker = maker_of(n->target) >= 0, constant = maker || (known(n) && plain(f, n));
+    int list[LIST_MOST];
     json_array_foreach(n->inputs, i, input) {
         const char *name = json_string_value(json_object_get(input, "name"));
         int v = name ? exported_tensor(f->p, n, name) : -1;
@@ -416,21 +416,41 @@ bool fold_node(struct fold *f, int node) {
             list[0] = v, count = 1;
         else if (count < 0 && (json_object_get(arg, "as_tensors") ||
                                json_object_get(arg, "as_optional_tensors")))
-            constant &= maker;
-        for (int k = 0; k < count && constant && !maker; k++) {
-            constant = list[k] >= 0 && fold_is(f, list[k]);
-            if (constant && f->values[list[k]].depth > depth)
-                depth = f->values[list[k]].depth;
+            return false;
+        for (int k = 0; k < count; k++) {
+            if (list[k] < 0 || !fold_is(f, list[k]))
+                return false;
+            if (f->values[list[k]].depth > *depth)
+                *depth = f->values[list[k]].depth;
         }
     }
-    if (!constant || depth >= DEPTH_MOST)
-        return false;
-    f->values[n->out[0]] = (struct folded){.constant = true,
-                                           .depth = depth + 1,
-                                           .point = point_find(n->target),
-                                           .maker = maker_of(n->target)};
-    settle(f, n->out[0]);
     return true;
+}
+
+bool fold_node(struct fold *f, int node) {
+    const struct exported_node *n = &f->p->nodes[node];
+    fold_is(f, -1);
+    if (n->n_out < 1 || (n->n_out > 1 && !fold_is_move(n->target)) ||
+        !value_of(f, n->out[0])->tensor || f->work > work_most)
+        return false;
+    int depth = 0, maker = maker_of(n->target);
+    if (maker < 0 && (!known(n) || !plain(f, n) || !operands_are(f, n, &depth)))
+        return false;
+    if (depth >= DEPTH_MOST)
+        return false;
+    for (int k = 0; k < n->n_out; k++) {
+        f->values[n->out[k]] = (struct folded){.constant = true,
+                                               .depth = depth + 1,
+                                               .point = point_find(n->target),
+                                               .maker = maker};
+        settle(f, n->out[k]);
+    }
+    return true;
+}
+
+void fold_change(struct fold *f, int value, int other) {
+    const bool known = other >= 0 && f->values[other].dense;
+    f->values[value] = known ? f->values[other] : (struct folded){.changed = true};
 }
 
 bool fold_scalar(struct fold *f, int value, double *out) {

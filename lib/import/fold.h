@@ -17,7 +17,9 @@
 
 struct folded {
     bool constant;
+    bool changed;              /* in place, and no more known */
     double *dense;             /* all elements, or NULL: computed where they are asked */
+    double *imaginary;         /* of complex numbers, their other parts */
     int depth;                 /* of what is not dense under it */
     const struct point *point; /* what makes it, where it was looked up: else NULL */
     int maker;                 /* or -1 */
@@ -35,10 +37,28 @@ struct fold {
 bool fold_node(struct fold *f, int node);
 /* Is the value constant? Buffers are, where their numbers are in the archive. */
 bool fold_is(struct fold *f, int value);
+/* A value that is changed in place is the other one from then on; -1: nothing is known of it. */
+void fold_change(struct fold *f, int value, int other);
 /* One element; NaN where the program reads outside of a tensor. `at` has its rank. */
 double fold_at(const struct fold *f, int value, const int64_t *at);
+/* The imaginary part of that. */
+double fold_imaginary(const struct fold *f, int value, const int64_t *at);
 /* The only element of a constant that has one. */
 bool fold_scalar(struct fold *f, int value, double *out);
 void fold_release(struct fold *f);
+
+/* ---- fold_move.c: what moves elements and computes nothing, of constants and of data ---------------- */
+
+bool fold_is_move(const char *target);
+/* Where the element of a value comes from that such a node made: another value, and its place there. False
+ * where that is not known. */
+bool fold_moved(const struct exported *p, int result, const int64_t *at, int *value,
+                int64_t *from);
+/* The place in an operand that is stretched to the rank and sizes of the result. */
+void fold_stretch(const struct exported_value *from, const struct exported_value *to,
+                  const int64_t *at, int64_t *out);
+/* The axis that an argument names; -1: its operand lacks it. */
+int fold_axis(const struct exported *p, const struct exported_node *n, const char *name,
+              int rank, int missing);
 
 #endif

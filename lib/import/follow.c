@@ -88,6 +88,13 @@ void follow_param(struct follow *t, int op, const struct followed *w, struct axi
     o->param[o->n_param++] = (struct found_param){w->param, dims, -1, 0, -1};
 }
 
+void follow_fixed(struct follow *t, int op, struct axis dims) {
+    struct followed_param p = {.value = -1, .rank = 1, .axis = {dims}};
+    struct followed w = {.param = (int)t->params.n};
+    arr_push(&t->params, p);
+    follow_param(t, op, &w, dims);
+}
+
 void follow_attr(struct follow *t, int op, const char *name, json_t *v) {
     struct found_op *o = &t->ops.p[op];
     if (!o->attrs)
@@ -151,4 +158,20 @@ const struct followed *follow_arrange(struct follow *t, const struct followed *x
     follow_operand(t, op, x);
     v->op = op;
     return v;
+}
+
+const struct followed *follow_merged(struct follow *t, const struct followed *x) {
+    struct axis dims = follow_dims(t, x), last = x->axis[x->rank - 1], want = dims;
+    struct followed *y = follow_tensor(t, x->op, x);
+    if (axes_settle(&t->axes, &last) < 0 || last.n < 2 || last.n > dims.n)
+        return x;
+    want.n = dims.n - last.n;
+    for (int i = 0; i < last.n; i++)
+        if (dims.atom[want.n + i] != last.atom[i])
+            return follow_refuse(t, "its operand lies with its dims in another order");
+    y->axis[x->rank - 1] = axis_of(axes_new(&t->axes, axes_size(&t->axes, &last)));
+    want.atom[want.n++] = y->axis[x->rank - 1].atom[0];
+    y->op = follow_op(t, OP_reshape, want);
+    follow_operand(t, y->op, x);
+    return y;
 }

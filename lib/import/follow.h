@@ -58,7 +58,7 @@ struct found_op {
 
 /* A parameter of the program. */
 struct followed_param {
-    int value; /* the program's: the first of those that are tied */
+    int value; /* the program's: the first of those that are tied; -1: it has none, see follow_fixed */
     int rank;
     struct axis axis[EXPORTED_MAX_RANK];
     int64_t rows; /* how many are used of the first axis, from the first on */
@@ -75,13 +75,13 @@ enum followed_form {
     FORM_INVERSE_ROOT, /* of that */
     FORM_NORMED,       /* a tensor times that */
     FORM_HALF,         /* half of the last axis */
-    FORM_TURNED,       /* halves of the last axis exchanged, the first of them negative */
-    FORM_ANGLED,       /* a tensor, or such a turned one, times a constant table */
-    FORM_SCORES,       /* products of queries and keys */
-    FORM_SHARES,       /* their softmax */
-    FORM_UNSEEN,       /* which of them nothing is seen of */
-    FORM_POSITIONS,    /* rows of a parameter, by a constant of queries and keys */
-    FORM_ROTATED,      /* one half of rotary positions */
+    FORM_SPAN,         /* another part of it */
+    FORM_MIXED,        /* elements of a tensor, times constants (follow_mixed.c) */
+    FORM_PAIRED,    /* a tensor whose last axis lies in another order than the program's */
+    FORM_SCORES,    /* products of queries and keys */
+    FORM_SHARES,    /* their softmax */
+    FORM_UNSEEN,    /* which of them nothing is seen of */
+    FORM_POSITIONS, /* rows of a parameter, by a constant of queries and keys */
     /* Of the last axis, spelled out (follow_rows.c). */
     FORM_SUM,
     FORM_SQUARE_SUM,
@@ -127,15 +127,17 @@ struct followed {
     int param; /* PARAMETER */
     int parts; /* TENSOR: atoms of which a part is taken, see found_param */
     int part[2], index[2], as[2];
-    int value; /* CONSTANT, -1: a number; POINT: where it ends; POSITIONS: which rows */
+    int value; /* CONSTANT, -1: a number; POINT, MIXED: where it ends; POSITIONS: which rows */
     double
-        number; /* a constant without value; eps; the scale of scores; OFFSET; the first of ROWS */
+        number; /* a constant without value; eps; the scale of scores; OFFSET; the first of
+                      ROWS; where a SPAN begins; what a PAIRED is multiplied by */
     const struct followed *of, *with; /* what it is made of */
     const struct followed *root;      /* POINT: where it begins */
-    int size;                         /* POINT: nodes */
-    int table;                        /* ANGLED, SCORES, ROTATED: a constant, or -1 */
+    const struct followed *arg[3]; /* POINT: operands, as they were then; NULL: numbers */
+    int size;                      /* POINT: nodes */
+    int table;                     /* SCORES: a constant, or -1 */
     enum { MASK_ADDED, MASK_SEEN, MASK_UNSEEN } mask; /* what the constant of scores does */
-    int half; /* HALF, ROTATED; ANGLED: of a turned one; ROWS: from position to position */
+    int half;                         /* HALF; ROWS: from position to position */
     double cap;                       /* SCORES: what they never reach; 0: anything */
     bool centered;                    /* MEAN_SQUARE and what follows from it: a variance */
     unsigned over;                    /* SUM: bits of the axes */
@@ -167,7 +169,9 @@ struct follow {
     struct {
         int table, mask, causal;
         int64_t queries, keys, window;
-    } masked;      /* the last mask that was looked at, and what it is */
+    } masked; /* the last mask that was looked at, and what it is */
+    /* Makes whole what follow_whole.c, which stands below, knows no more of: MIXED, NORMED and SCALED. */
+    const struct followed *(*make)(struct follow *t, const struct followed *x);
     json_t *notes; /* array of strings, for people */
     int loss;      /* op */
 };
@@ -188,6 +192,8 @@ const struct followed *follow_arg(struct follow *t, const struct exported_node *
 int follow_op(struct follow *t, int kind, struct axis dims);
 void follow_operand(struct follow *t, int op, const struct followed *x);
 void follow_param(struct follow *t, int op, const struct followed *w, struct axis dims);
+/* A parameter that the program lacks and the kind of the op needs: it stays as it begins, frozen. */
+void follow_fixed(struct follow *t, int op, struct axis dims);
 void follow_attr(struct follow *t, int op, const char *name, json_t *v);
 /* The result of an op, with the axes of another value. */
 struct followed *follow_tensor(struct follow *t, int op, const struct followed *like);
@@ -202,6 +208,8 @@ bool follow_is_plain(struct follow *t, const struct followed *x);
  * in another. */
 const struct followed *follow_arrange(struct follow *t, const struct followed *x,
                                       const int *order, int n);
+/* The same with its last axis as one dim. */
+const struct followed *follow_merged(struct follow *t, const struct followed *x);
 /* The value as the result of an op; NULL where it is none. */
 const struct followed *follow_whole(struct follow *t, const struct followed *x);
 /* A constant of one element. */
@@ -229,6 +237,7 @@ int follow_gate(struct follow *t, const struct followed *x);
 /* One index of the outermost atom of axis d, which is split into so many parts. */
 const struct followed *follow_take(struct follow *t, const struct followed *x, int d,
                                    int64_t parts, int64_t index);
+/* A half or span as such a part. */
 const struct followed *follow_half(struct follow *t, const struct followed *x);
 /* The elements from `from` on, so many, along axis d: a part of the outermost atom, however large the others
  * are. */
@@ -254,14 +263,28 @@ const struct followed *follow_lie(struct follow *t, const struct followed *x,
 /* follow_point.c: y under the names of x, where both name dims that must stay apart. */
 const struct followed *follow_rename(struct follow *t, const struct followed *x,
                                      const struct followed *y);
+/* follow_mixed.c: elements of one tensor times constants. An element of such a value in terms of those of the
+ * tensor, which is called its root; follow_mixed: the result of a node that mixes; follow_unmixed: the tensor that
+ * one is, or that a norm has become, if it is known, else itself. */
+enum { MIX_TERMS = 4 };
+struct follow_mix {
+    int n;
+    int64_t at[MIX_TERMS][EXPORTED_MAX_RANK]; /* elements of the root */
+    double by[MIX_TERMS];
+};
+int follow_mixed_root(const struct follow *t, int value); /* -1: there is none */
+bool follow_mix_at(struct follow *t, int value, int root, const int64_t *at,
+                   struct follow_mix *out);
+const struct followed *follow_mixed(struct follow *t, int result);
+const struct followed *follow_unmixed(struct follow *t, const struct followed *x);
+/* Is it between complex numbers and pairs of real ones? */
+bool follow_is_paired(const char *target);
+/* follow_rotary.c: a value of the program that is rotary positions, as a tensor; NULL: it is none. Two tensors
+ * [.., heads, p] and [.., few, q] behind each other along the last axis. */
+const struct followed *follow_rotary(struct follow *t, int value);
+const struct followed *follow_join(struct follow *t, const struct followed *a,
+                                   const struct followed *b);
 /* follow_layer.c */
-const struct followed *follow_rotary(struct follow *t, const struct followed *a,
-                                     const struct followed *b);
-/* Halves of rotary positions, of products with tables; both of them joined. */
-const struct followed *follow_rotated(struct follow *t, const struct followed *a,
-                                      const struct followed *b, bool sum);
-const struct followed *follow_rotated_both(struct follow *t, const struct followed *a,
-                                           const struct followed *b);
 /* The mean of x over axes. */
 const struct followed *follow_mean(struct follow *t, const struct followed *x,
                                    unsigned over, bool keep);
@@ -271,6 +294,8 @@ const struct followed *follow_rows(struct follow *t, enum point_id id,
                                    const struct followed *a, const struct followed *b);
 const struct followed *follow_reduce(struct follow *t, const struct exported_node *n,
                                      bool *known);
+/* NORMED or SCALED, of which no weight or no bias comes. */
+const struct followed *follow_normed(struct follow *t, const struct followed *x);
 /* Is it one number for each row? */
 bool follow_is_row(const struct followed *x);
 /* follow_experts.c: before all others, since its values are no tensors; whether an axis is of rows that were sent
@@ -278,7 +303,11 @@ bool follow_is_row(const struct followed *x);
 const struct followed *follow_experts(struct follow *t, const struct exported_node *n,
                                       bool *known);
 bool follow_is_sent(struct follow *t, const struct axis *a);
-/* follow_attention.c: q and k [.., seq, d], v alike; scores say scale and mask. */
+/* follow_attention.c: queries and keys, whose last dims of heads may both lie in another order than the program's:
+ * a product over these is the same, but for what they are multiplied by, which *scale is too. */
+const struct followed *follow_plain_order(struct follow *t, const struct followed **k,
+                                          const struct followed *q, double *scale);
+/* q and k [.., seq, d], v alike; scores say scale and mask. */
 const struct followed *follow_attend(struct follow *t, const struct followed *scores,
                                      const struct followed *v, bool causal);
 

@@ -224,6 +224,23 @@ static bool agree(struct follow *t, const struct followed *const x[3]) {
             one_head(t, q->axis[1], k->axis[1]));
 }
 
+static const struct followed *in_own_order(struct follow *t, const struct followed *x) {
+    struct followed *y = (struct followed *)follow_reaxed(t, x, x->rank, x->axis);
+    y->form = FORM_TENSOR;
+    return y;
+}
+
+const struct followed *follow_plain_order(struct follow *t, const struct followed **k,
+                                          const struct followed *q, double *scale) {
+    if ((q->form == FORM_PAIRED) != ((*k)->form == FORM_PAIRED))
+        return follow_refuse(t, "neighbours turn in queries or in keys alone");
+    if (q->form != FORM_PAIRED)
+        return q;
+    *scale *= q->number * (*k)->number;
+    *k = in_own_order(t, *k);
+    return in_own_order(t, q);
+}
+
 static bool prepare(struct follow *t, const struct followed *x[3]) {
     static const int order[] = {0, 2, 1, 3};
     for (int i = 0; i < 3; i++) {

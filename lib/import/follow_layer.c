@@ -9,8 +9,10 @@
 static bool weight_of(struct follow *t, int op, const struct followed *x,
                       const struct followed *w) {
     struct axis last = x->axis[x->rank - 1], p = w ? w->axis[0] : last;
-    if (!w || w->form != FORM_PARAMETER || w->rank != 1)
-        return follow_refuse(t, "a norm that lacks a weight or a bias of one dim"), false;
+    if (!w)
+        return follow_fixed(t, op, last), true;
+    if (w->form != FORM_PARAMETER || w->rank != 1)
+        return follow_refuse(t, "a norm whose weight or bias is none of one dim"), false;
     if (axes_unify(&t->axes, &last, &p) != AXES_ONE)
         return follow_refuse(t, "a norm whose weight is of another dim"), false;
     follow_param(t, op, w, p);
@@ -70,12 +72,16 @@ static const struct followed *pool(struct follow *t, const struct followed *a,
 
 const struct followed *follow_mean(struct follow *t, const struct followed *x,
                                    unsigned over, bool keep) {
-    if (over != 1u << (x->rank - 1) || !follow_is_square(t, x))
-        return x->form == FORM_TENSOR || x->form == FORM_POINT
-                   ? pool(t, x, over, keep)
-                   : follow_refuse(t, "a mean of what is no tensor");
-    struct followed *y = follow_new(t, FORM_MEAN_SQUARE, x);
-    y->of = x->of;
+    const bool tensor = x->form == FORM_TENSOR || x->form == FORM_POINT,
+               last = over == 1u << (x->rank - 1), spread = x->form == FORM_SPREAD;
+    if (!last && tensor)
+        return pool(t, x, over, keep);
+    if (!last || (!tensor && !spread && x->form != FORM_HALF && x->form != FORM_SPAN))
+        return follow_refuse(t, "a mean of what is no tensor");
+    bool square = spread || follow_is_square(t, x);
+    struct followed *y = follow_new(t, square ? FORM_MEAN_SQUARE : FORM_MEAN, x);
+    y->of = square ? x->of : x;
+    y->centered = spread;
     y->rank -= !keep;
     if (keep)
         y->axis[y->rank - 1] = (struct axis){0};
@@ -96,177 +102,6 @@ static const struct followed *mean(struct follow *t, const struct exported_node 
         over |= 1u << d;
     }
     return follow_mean(t, x, over, exported_int(t->p, n, "keepdim", 0));
-}
-
-/* ---- rotary positions ---------------------------------------------------------------------------- */
-
-/* The table at a position and an index of the last dim; it is stretched over all other axes. */
-static double table_at(struct follow *t, int table, int position_axis, int rank, int64_t p,
-                       int64_t i) {
-    const struct exported_value *v = &t->p->values.p[table];
-    int64_t at[EXPORTED_MAX_RANK] = {0};
-    int k = position_axis - (rank - v->rank);
-    if (k >= 0)
-        at[k] = v->size[k] == 1 ? 0 : p;
-    at[v->rank - 1] = i % v->size[v->rank - 1];
-    return fold_at(&t->fold, table, at);
-}
-
-/* The axis along which a table of angles changes, besides the last; -1: none, or several. */
-static int position_axis(struct follow *t, int table, int rank) {
-    const struct exported_value *v = &t->p->values.p[table];
-    int axis = -1;
-    for (int i = 0; i < v->rank - 1; i++)
-        if (v->size[i] != 1) {
-            if (axis >= 0)
-                return -1;
-            axis = i + rank - v->rank;
-        }
-    return axis;
-}
-
-/* Are these the cosines and sines of position times base^(-2i/d)? The base, or 0. */
-static double base_of(struct follow *t, const struct followed *a, const struct followed *b,
-                      int axis, int64_t positions, int64_t d) {
-    double turn[2] = {0}, base = 0;
-    for (int64_t i = 0; i < d; i++) {
-        int64_t pair = i % (d / 2);
-        turn[0] = atan2(table_at(t, b->table, axis, a->rank, 1, i),
-                        table_at(t, a->table, axis, a->rank, 1, i));
-        if (pair == 1)
-            base = pow(turn[0], -(double)d / 2);
-        else if (pair == 0)
-            base = d == 2 ? 10000 : base;
-        double want = pair && base > 0 ? pow(base, -2 * (double)pair / (double)d) : 1;
-        if (!(fabs(turn[0] - want) <= 1e-5 * want))
-            return 0;
-        for (int64_t p = 0; p < positions; p += p < 4 ? 1 : 1 + positions / 16)
-            if (!(fabs(cos((double)p * turn[0]) -
-                       table_at(t, a->table, axis, a->rank, p, i)) < 2e-3) ||
-                !(fabs(sin((double)p * turn[0]) -
-                       table_at(t, b->table, axis, a->rank, p, i)) < 2e-3))
-                return 0;
-    }
-    return base;
-}
-
-/* To a number that people write, which angles in f32 are as near to. */
-static double rounded(double base) {
-    double unit = pow(10, floor(log10(base)) - 3), near = round(base / unit) * unit;
-    return fabs(near - base) < 1e-4 * base ? near : base;
-}
-
-/* Is an atom a part of another, so that no weight has it beside its neighbours? */
-static bool is_range(const struct follow *t, int atom) {
-    for (int64_t i = 0; i < t->ranges.n; i++)
-        if (t->ranges.p[i].as >= 0 && axes_class(&t->axes, t->ranges.p[i].as) == atom)
-            return true;
-    return false;
-}
-
-/* x with the heads of all groups as one dim, where they are cut out of a product of more; `order` is how its
- * axes lie. */
-static const struct followed *grouped(struct follow *t, const struct followed *x, int d,
-                                      const int *order) {
-    struct axis heads = x->axis[d], dims = {0};
-    bool cut = false;
-    axes_settle(&t->axes, &heads);
-    for (int i = 0; i < heads.n; i++)
-        cut |= is_range(t, heads.atom[i]);
-    if (!cut || heads.n < 2)
-        return x;
-    struct followed *y = follow_tensor(t, x->op, x);
-    y->axis[d] = axis_of(axes_new(&t->axes, axes_size(&t->axes, &heads)));
-    for (int i = 0; i < x->rank; i++)
-        for (int k = 0; k < y->axis[order[i]].n && dims.n < AXIS_MOST; k++)
-            dims.atom[dims.n++] = y->axis[order[i]].atom[k];
-    y->op = follow_op(t, OP_reshape, dims);
-    follow_operand(t, y->op, x);
-    return y;
-}
-
-/* Heads that are repeated for several of queries turn as the one that they repeat: x without them, whose atoms
- * are put into *lost. */
-static const struct followed *unrepeated(struct follow *t, const struct followed *x, int d,
-                                         struct axis *lost) {
-    struct axis dims = follow_dims(t, x), axis[EXPORTED_MAX_RANK], *heads = &axis[d];
-    memcpy(axis, x->axis, sizeof axis);
-    if (axes_settle(&t->axes, heads) < 0)
-        return NULL;
-    int kept = heads->n;
-    for (bool has = false; kept > 0 && !has; kept -= !has)
-        for (int i = 0; i < dims.n; i++)
-            has |= dims.atom[i] == heads->atom[kept - 1];
-    for (int i = kept; i < heads->n; i++)
-        lost->atom[lost->n++] = heads->atom[i];
-    heads->n = kept;
-    return lost->n ? follow_reaxed(t, x, x->rank, axis) : x;
-}
-
-const struct followed *follow_rotary(struct follow *t, const struct followed *a,
-                                     const struct followed *b) {
-    int axis = position_axis(t, a->table, a->rank);
-    if (a->half || !b->half || a->of != b->of || a->rank != 4 || (axis != 1 && axis != 2))
-        return follow_refuse(t,
-                             "a sum of products with tables, other than rotary positions");
-    int order[] = {0, axis, 3 - axis, 3};
-    struct axis lost = {0};
-    const struct followed *x = follow_whole(t, a->of);
-    x = x ? unrepeated(t, x, 3 - axis, &lost) : NULL;
-    if (!x || !follow_is_plain(t, x) || !(x = follow_arrange(t, x, order, 4)))
-        return NULL;
-    x = grouped(t, x, 3 - axis, order);
-    int64_t positions = axes_size(&t->axes, &x->axis[axis]),
-            d = axes_size(&t->axes, &x->axis[3]);
-    const struct exported_value *v = &t->p->values.p[a->table],
-                                *w = &t->p->values.p[b->table];
-    bool known = fold_is(&t->fold, a->table) && fold_is(&t->fold, b->table);
-    double base = 0;
-    int64_t angles = v->rank ? v->size[v->rank - 1] : 0; /* of both halves, or of one */
-    if (known && v->rank == w->rank && v->rank >= 2 && positions > 1 && d % 2 == 0 &&
-        (angles == d || angles == d / 2) && w->size[w->rank - 1] == angles)
-        base = base_of(t, a, b, axis, positions, d);
-    if (!(base >= 1))
-        return follow_refuse(t, "rotary positions whose angles are not position times "
-                                "base^(-2i/d)");
-    int op = follow_op(t, OP_rotary, follow_dims(t, x));
-    follow_operand(t, op, x);
-    follow_attr(t, op, "base", json_real(rounded(base)));
-    struct followed *y = follow_tensor(t, op, x);
-    struct axis *heads = &y->axis[3 - axis];
-    for (int i = 0; i < lost.n && heads->n < AXIS_MOST; i++)
-        heads->atom[heads->n++] = lost.atom[i];
-    return y;
-}
-
-/* x1 cos - x2 sin, or x2 cos + x1 sin: the first half has the sign of what is taken away. */
-const struct followed *follow_rotated(struct follow *t, const struct followed *a,
-                                      const struct followed *b, bool sum) {
-    const struct followed *p = a->of, *q = b->of;
-    if (p->form != FORM_HALF || q->form != FORM_HALF || p->of != q->of ||
-        p->half != (int)sum || q->half != (int)!sum)
-        return follow_refuse(t,
-                             "a sum of products with tables, other than rotary positions");
-    struct followed *y = follow_new(t, FORM_ROTATED, a);
-    y->of = p->of;
-    y->half = sum;
-    y->with = b;
-    y->table = a->table;
-    return y;
-}
-
-const struct followed *follow_rotated_both(struct follow *t, const struct followed *a,
-                                           const struct followed *b) {
-    if (a->half || !b->half || a->of != b->of || a->table != b->table ||
-        a->with->table != b->with->table)
-        return follow_refuse(t, "halves of rotary positions that do not match");
-    struct followed *cosine = follow_new(t, FORM_ANGLED, a->of),
-                    *sine = follow_new(t, FORM_ANGLED, a->of);
-    cosine->of = sine->of = a->of;
-    cosine->table = a->table;
-    sine->table = a->with->table;
-    sine->half = 1;
-    return follow_rotary(t, cosine, sine);
 }
 
 /* ---- softmax and losses ------------------------------------------------------------------------- */
@@ -322,6 +157,12 @@ static const struct followed *attention(struct follow *t, const struct exported_
     const struct followed *q = follow_arg(t, n, "query"), *k = follow_arg(t, n, "key"),
                           *v = follow_arg(t, n, "value"),
                           *mask = follow_arg(t, n, "attn_mask");
+    q = follow_unmixed(t, q);
+    k = follow_unmixed(t, k);
+    v = follow_unmixed(t, v);
+    double scale = 1;
+    if (q && k && !(q = follow_plain_order(t, &k, q, &scale)))
+        return NULL;
     if (!q || !k || !v || q->rank < 3 || k->rank != q->rank || v->rank != q->rank)
         return follow_refuse(t, "attention of what are no heads");
     const struct followed *positions = mask && mask->form == FORM_POSITIONS ? mask : NULL;
@@ -333,7 +174,7 @@ static const struct followed *attention(struct follow *t, const struct exported_
     axis[k->rank - 2] = k->axis[k->rank - 1];
     int64_t d = axes_size(&t->axes, &q->axis[q->rank - 1]);
     struct followed *s = follow_new(t, FORM_SCORES, q), *shares;
-    s->number = exported_number(t->p, n, "scale", 1 / sqrt((double)d));
+    s->number = scale * exported_number(t->p, n, "scale", 1 / sqrt((double)d));
     s->of = follow_unscaled(t, q, &s->number);
     s->cap = exported_number(t->p, n, "softcap", 0); /* an argument of ONNX */
     s->number /= s->cap > 0 ? s->cap : 1;

@@ -12,17 +12,19 @@ static const struct followed *root_of(const struct followed *x) {
 }
 
 static bool is_data(const struct followed *x) {
-    return x->form == FORM_TENSOR || x->form == FORM_POINT || x->form == FORM_HALF;
+    return x->form == FORM_TENSOR || x->form == FORM_POINT || x->form == FORM_HALF ||
+           x->form == FORM_SPAN;
 }
 
 /* A function of the one tensor among its operands, the others numbers; NULL if there are two. */
 static const struct followed *extend(struct follow *t, const struct exported_node *n,
                                      const struct point *p) {
-    const struct followed *base = NULL;
+    const struct followed *base = NULL, *arg[3] = {NULL};
     int size = 1;
     double number;
     for (int i = 0; i < 3 && p->arg[i]; i++) {
-        const struct followed *a = follow_arg(t, n, p->arg[i]);
+        const struct followed *a = follow_unmixed(t, follow_arg(t, n, p->arg[i]));
+        arg[i] = a;
         if (!a || (!is_data(a) && !follow_scalar(t, a, &number)))
             return NULL;
         if (!is_data(a))
@@ -39,6 +41,7 @@ static const struct followed *extend(struct follow *t, const struct exported_nod
     y->root = root_of(base);
     y->value = n->out[0];
     y->size = size;
+    memcpy(y->arg, arg, sizeof arg);
     return y;
 }
 
@@ -123,22 +126,31 @@ static int biased(struct follow *t, const struct followed *x, const struct axis 
     return op;
 }
 
+/* The dims of a parameter that has the last ones of x. */
+static bool last_dims(struct follow *t, const struct followed *x, const struct followed *w,
+                      struct axis *dims) {
+    if (!x || w->rank > x->rank)
+        return follow_refuse(t, "a parameter of more axes is added"), false;
+    for (int i = 0; i < w->rank; i++) {
+        struct axis p = w->axis[i], d = x->axis[x->rank - w->rank + i];
+        if (axes_size(&t->axes, &p) == 1 && !dims->n)
+            continue;
+        if (axes_unify(&t->axes, &d, &p) != AXES_ONE || dims->n + p.n > AXIS_MOST)
+            return follow_refuse(t, "a parameter that is not of its last dims is added"),
+                   false;
+        for (int k = 0; k < p.n; k++)
+            dims->atom[dims->n++] = p.atom[k];
+    }
+    return true;
+}
+
 /* x plus a parameter that has its last dims. */
 static const struct followed *add_bias(struct follow *t, const struct followed *a,
                                        const struct followed *w) {
     const struct followed *x = follow_whole(t, a);
     struct axis dims = {0};
-    if (!x || w->rank > x->rank)
-        return follow_refuse(t, "a parameter of more axes is added");
-    for (int i = 0; i < w->rank; i++) {
-        struct axis p = w->axis[i], d = x->axis[x->rank - w->rank + i];
-        if (axes_size(&t->axes, &p) == 1 && !dims.n)
-            continue;
-        if (axes_unify(&t->axes, &d, &p) != AXES_ONE || dims.n + p.n > AXIS_MOST)
-            return follow_refuse(t, "a parameter that is not of its last dims is added");
-        for (int k = 0; k < p.n; k++)
-            dims.atom[dims.n++] = p.atom[k];
-    }
+    if (!last_dims(t, x, w, &dims))
+        return NULL;
     int op = biased(t, x, &dims);
     if (op < 0) {
         op = follow_op(t, OP_bias, follow_dims(t, x));
@@ -172,16 +184,12 @@ static const struct followed *add(struct follow *t, const struct exported_node *
     double number;
     if (exported_number(t->p, n, "alpha", 1) != 1)
         return follow_refuse(t, "a sum with a factor");
-    if (a->form == FORM_ANGLED && b->form == FORM_ANGLED && a->of->form == FORM_HALF)
-        return follow_rotated(t, a->of->half ? a : b, a->of->half ? b : a, true);
-    if (a->form == FORM_ANGLED && b->form == FORM_ANGLED)
-        return follow_rotary(t, a->half ? b : a, a->half ? a : b);
     if (a->form == FORM_MEAN_SQUARE && follow_scalar(t, b, &number)) {
         struct followed *y = (struct followed *)follow_reaxed(t, a, a->rank, a->axis);
         y->number += number;
         return y;
     }
-    if (a->form == FORM_SCORES && is_zeros(t, b))
+    if ((a->form == FORM_SCORES || a->form == FORM_PAIRED || is_data(a)) && is_zeros(t, b))
         return a;
     if (a->form == FORM_SCORES && b->form == FORM_PARAMETER)
         return follow_refuse(t,
@@ -218,15 +226,6 @@ static const struct followed *add(struct follow *t, const struct exported_node *
 
 /* ---- products ------------------------------------------------------------------------------------------ */
 
-static const struct followed *angle(struct follow *t, const struct followed *x,
-                                    const struct followed *table) {
-    struct followed *y = follow_new(t, FORM_ANGLED, x);
-    y->of = x->form == FORM_TURNED ? x->of : x;
-    y->half = x->form == FORM_TURNED;
-    y->table = table->value;
-    return y;
-}
-
 static const struct followed *multiply(struct follow *t, const struct followed *a,
                                        const struct followed *b) {
     double number;
@@ -238,18 +237,34 @@ static const struct followed *multiply(struct follow *t, const struct followed *
             y->number *= number;
         return a->table < 0 ? y : follow_refuse(t, "scores are masked, then scaled");
     }
-    if ((is_data(a) || a->form == FORM_TURNED) && b->form == FORM_CONSTANT && b->value >= 0)
-        return angle(t, a, b);
+    if (a->form == FORM_PAIRED && follow_scalar(t, b, &number)) {
+        struct followed *y = (struct followed *)follow_reaxed(t, a, a->rank, a->axis);
+        y->number *= number;
+        return y;
+    }
     int gate = is_data(a) && is_data(b) ? follow_gate(t, a) : -1;
     if (gate >= 0)
         return combine(t, (enum kind_id)gate, a->of, b);
-    return NULL;
+    return is_data(a) && b->form == FORM_PARAMETER
+               ? follow_refuse(t, "a parameter is a factor of a tensor, outside of a norm")
+               : NULL;
+}
+
+/* Element by element. */
+static const struct followed *product(struct follow *t, const struct followed *a,
+                                      const struct followed *b) {
+    const struct followed *y = multiply(t, a, b);
+    y = y || t->why ? y : multiply(t, b, a);
+    if (y || t->why)
+        return y;
+    return is_data(a) && is_data(b) ? combine(t, OP_einsum, a, b)
+                                    : follow_refuse(t, "a product of two tensors");
 }
 
 static const struct followed *divide(struct follow *t, const struct followed *a,
                                      const struct followed *b) {
     double number;
-    if (a->form != FORM_SCORES || !follow_scalar(t, b, &number))
+    if ((a->form != FORM_SCORES && a->form != FORM_PAIRED) || !follow_scalar(t, b, &number))
         return follow_refuse(t, "a division that weft has no kind for");
     struct followed inverse = {.form = FORM_CONSTANT, .value = -1, .number = 1 / number};
     return multiply(t, a, &inverse);
@@ -363,6 +378,35 @@ static bool is_scaled_table(struct follow *t, const struct followed *x) {
     return !isnan(c) && c != 1;
 }
 
+/* Does a node make sums of a tensor's elements times constants, or more of what mixes already? */
+static bool is_mixed(struct follow *t, enum point_id id, const struct followed *a,
+                     const struct followed *b) {
+    double number;
+    bool any = a->form == FORM_MIXED || (b && b->form == FORM_MIXED);
+    if (id == POINT_ADD || id == POINT_SUB)
+        return any && (is_data(a) || a->form == FORM_MIXED) &&
+               (is_data(b) || b->form == FORM_MIXED);
+    if (id == POINT_NEG || id == POINT_COPY)
+        return any;
+    if (id != POINT_MUL && id != POINT_DIV)
+        return false;
+    const struct followed *c = a->form == FORM_CONSTANT ? a : b;
+    const struct followed *x = c == a ? b : a;
+    return c->form == FORM_CONSTANT && (x->form == FORM_MIXED || is_data(x)) &&
+           (any || (c->value >= 0 && !follow_scalar(t, c, &number)));
+}
+
+/* An operand as the tensor that it is, if it is known: a norm is one unless its weight or bias comes now. */
+static const struct followed *normed(struct follow *t, enum point_id id,
+                                     const struct followed *x,
+                                     const struct followed *other) {
+    bool weight = other && (other->form == FORM_PARAMETER || other->form == FORM_OFFSET);
+    if (x && ((x->form == FORM_NORMED && !(id == POINT_MUL && weight)) ||
+              (x->form == FORM_SCALED && !(id == POINT_ADD && weight))))
+        follow_whole(t, x);
+    return follow_unmixed(t, x);
+}
+
 const struct followed *follow_point(struct follow *t, const struct exported_node *n,
                                     bool *known) {
     const struct point *p = point_find(n->target);
@@ -376,11 +420,19 @@ const struct followed *follow_point(struct follow *t, const struct exported_node
     if (exported_arg(n, "rounding_mode"))
         return follow_refuse(t, "a division that rounds");
     if (p->id == POINT_COPY)
-        return copy(t, n, a);
+        return copy(t, n, follow_unmixed(t, a));
+    a = normed(t, p->id, a, b);
+    b = normed(t, p->id, b, a);
+    if (!a || (p->arg[1] && !b))
+        return NULL;
+    if (is_mixed(t, p->id, a, b))
+        return follow_mixed(t, n->out[0]);
     if (p->id == POINT_WHERE || p->id == POINT_FILL)
         return choose(t, n, p);
     if ((y = extend(t, n, p)))
-        return is_scaled_table(t, y) ? follow_whole(t, y) : y;
+        return is_scaled_table(t, y)                      ? follow_whole(t, y)
+               : y->size == 1 && follow_factor(t, y) == 1 ? y->of
+                                                          : y;
     if ((y = follow_rows(t, p->id, a, b)) || t->why)
         return y;
     if (a->form == FORM_SCORES && p->id == POINT_TANH && a->table < 0 && !a->positions) {
@@ -394,14 +446,8 @@ const struct followed *follow_point(struct follow *t, const struct exported_node
             a->form == FORM_CONSTANT || a->form == FORM_PARAMETER || a->form == FORM_ROWS;
         return add(t, n, held ? b : a, held ? a : b);
     }
-    case POINT_MUL:
-        y = multiply(t, a, b);
-        y = y || t->why ? y : multiply(t, b, a);
-        return y ? y : follow_refuse(t, "a product of two tensors");
-    case POINT_SUB:
-        return a->form == FORM_ANGLED && b->form == FORM_ANGLED
-                   ? follow_rotated(t, a, b, false)
-                   : follow_refuse(t, "a difference that weft has no kind for");
+    case POINT_MUL: return product(t, a, b);
+    case POINT_SUB: return follow_refuse(t, "a difference that weft has no kind for");
     case POINT_DIV: return divide(t, a, b);
     case POINT_EQ:
     case POINT_NOT:

@@ -96,8 +96,11 @@ static const struct followed *weigh(struct follow *t, const struct followed *a,
 /* Queries [.., s, d] with keys [.., d, t]. */
 static const struct followed *score(struct follow *t, const struct followed *q,
                                     const struct followed *k) {
+    double scale = 1;
+    if (!(q = follow_plain_order(t, &k, q, &scale)))
+        return NULL;
     struct followed *y = follow_new(t, FORM_SCORES, q);
-    y->number = 1;
+    y->number = scale;
     y->of = follow_unscaled(t, q, &y->number);
     y->with = follow_unscaled(t, k, &y->number);
     struct axis d = q->axis[q->rank - 1], e = k->axis[k->rank - 2];
@@ -108,7 +111,8 @@ static const struct followed *score(struct follow *t, const struct followed *q,
 }
 
 static bool is_data(const struct followed *x) {
-    return x->form == FORM_TENSOR || x->form == FORM_POINT || x->form == FORM_HALF;
+    return x->form == FORM_TENSOR || x->form == FORM_POINT || x->form == FORM_HALF ||
+           x->form == FORM_SPAN;
 }
 
 /* A weight [k, n] that was repeated for every sample, as it was before. */
@@ -130,15 +134,23 @@ static const struct followed *once(struct follow *t, const struct followed *w) {
     return follow_reaxed(t, w, 2, w->axis + w->rank - 2);
 }
 
+static bool may_score(const struct followed *x) {
+    return is_data(x) || x->form == FORM_PAIRED;
+}
+
 static const struct followed *product(struct follow *t, const struct followed *a,
                                       const struct followed *b) {
+    if (a->form == FORM_NORMED || a->form == FORM_SCALED)
+        follow_whole(t, a);
+    a = follow_unmixed(t, a);
+    b = follow_unmixed(t, b);
     if (b->form == FORM_PARAMETER)
         b = once(t, b);
     if (a->form == FORM_SHARES && is_data(b))
         return follow_attend(t, a, b, false);
     if (is_data(a) && b->form == FORM_PARAMETER && b->rank == 2)
         return weigh(t, a, b, 0, NULL);
-    if (is_data(a) && is_data(b) && a->rank == b->rank && a->rank >= 3)
+    if (may_score(a) && may_score(b) && a->rank == b->rank && a->rank >= 3)
         return score(t, a, b);
     return follow_refuse(t, "a product of what are neither tensors nor weights");
 }
@@ -321,6 +333,9 @@ const struct followed *follow_product(struct follow *t, const struct exported_no
             return embed(t, n);
         if (targets[i].form == PLAIN)
             return product(t, x, w);
+        if (x->form == FORM_NORMED || x->form == FORM_SCALED)
+            follow_whole(t, x);
+        x = follow_unmixed(t, x);
         if (w->form != FORM_PARAMETER || !is_data(x))
             return follow_refuse(t, "a product whose weight is no parameter");
         if (targets[i].form == CONVOLUTION)

@@ -25,7 +25,8 @@ bool follow_is_row(const struct followed *x) {
 }
 
 static bool is_tensor(const struct followed *x) {
-    return x->form == FORM_TENSOR || x->form == FORM_POINT || x->form == FORM_SCORES;
+    return x->form == FORM_TENSOR || x->form == FORM_POINT || x->form == FORM_SCORES ||
+           x->form == FORM_HALF || x->form == FORM_SPAN;
 }
 
 /* What is left of x without its last axis. */
@@ -163,7 +164,10 @@ static const struct followed *times(struct follow *t, const struct followed *x, 
 /* x[.., h] and a weight of h, which may have axes of size 1 before it. */
 static bool give_row(struct follow *t, int op, const struct followed *x,
                      const struct followed *w) {
-    struct axis last = x->axis[x->rank - 1], p = w->axis[w->rank ? w->rank - 1 : 0];
+    struct axis last = x->axis[x->rank - 1];
+    if (!w)
+        return follow_fixed(t, op, last), true;
+    struct axis p = w->axis[w->rank ? w->rank - 1 : 0];
     for (int i = 0; i < w->rank - 1; i++)
         if (axes_size(&t->axes, &w->axis[i]) != 1)
             return follow_refuse(t, "a norm whose weight has several axes"), false;
@@ -173,21 +177,21 @@ static bool give_row(struct follow *t, int op, const struct followed *x,
     return true;
 }
 
-/* x->of normed, by weight and perhaps bias. */
+/* x->of normed, by weight and bias; NULL: it has none. */
 static const struct followed *norm(struct follow *t, const struct followed *x,
                                    const struct followed *weight,
                                    const struct followed *bias) {
     const struct followed *of = follow_whole(t, x->of);
     if (!of || !follow_is_plain(t, of))
         return follow_refuse(t, "a norm of what was stretched");
-    int op = follow_op(t, bias ? OP_layernorm : OP_rmsnorm, follow_dims(t, of));
+    int op = follow_op(t, x->centered ? OP_layernorm : OP_rmsnorm, follow_dims(t, of));
     follow_operand(t, op, of);
-    if (!give_row(t, op, of, weight) || (bias && !give_row(t, op, of, bias)))
+    if (!give_row(t, op, of, weight) || (x->centered && !give_row(t, op, of, bias)))
         return NULL;
     follow_attr(t, op, "eps", json_real(x->number));
-    if (weight->form == FORM_OFFSET && bias)
+    if (weight && weight->form == FORM_OFFSET && x->centered)
         return follow_refuse(t, "a layer norm whose weight has a number added");
-    if (weight->form == FORM_OFFSET)
+    if (weight && weight->form == FORM_OFFSET)
         follow_attr(t, op, "offset", json_real(weight->number));
     return follow_tensor(t, op, of);
 }
@@ -201,7 +205,12 @@ static const struct followed *scaled(struct follow *t, const struct followed *x,
     y->of = x->of;
     y->with = w;
     y->number = x->number;
+    y->centered = true;
     return y;
+}
+
+const struct followed *follow_normed(struct follow *t, const struct followed *x) {
+    return norm(t, x, x->form == FORM_SCALED ? x->with : NULL, NULL);
 }
 
 /* ---- by table --------------------------------------------------------------------------------------- */

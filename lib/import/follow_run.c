@@ -155,13 +155,37 @@ static bool constant_node(struct follow *t, const struct exported_node *n) {
     return true;
 }
 
+/* What is changed in place is the result from then on. What it was a view of has changed too: nothing is known of
+ * that. */
+static void change(struct follow *t, const struct exported_node *n) {
+    int self = exported_tensor(t->p, n, "self");
+    if (self < 0 || !is_in_place(n->target))
+        return;
+    t->values[self] = t->values[n->out[0]];
+    if (t->values[self]->form == FORM_CONSTANT)
+        fold_change(&t->fold, self, n->out[0]);
+    for (int v = self, node; (node = t->p->values.p[v].node) >= 0;) {
+        const struct exported_node *m = &t->p->nodes[node];
+        v = fold_is_move(m->target) ? exported_tensor(t->p, m, "self") : -1;
+        if (v < 0)
+            break;
+        fold_change(&t->fold, v, -1);
+        t->values[v] = new_tensor(t, FOUND_REFUSED, &t->p->values.p[v]);
+        t->ops.p[t->values[v]->op].why = "a part of it is changed in place";
+    }
+}
+
 static void follow_node(struct follow *t, const struct exported_node *n) {
     static const struct followed *(*const rules[])(struct follow *,
                                                    const struct exported_node *, bool *) = {
         follow_experts, follow_view,   follow_point,
         follow_product, follow_reduce, follow_layer};
     t->why = NULL;
-    if (constant_node(t, n) || !n->n_out || is_guard(n->target))
+    if (constant_node(t, n)) {
+        change(t, n);
+        return;
+    }
+    if (!n->n_out || is_guard(n->target))
         return;
     const struct followed *y = NULL;
     bool known = false;
@@ -172,14 +196,12 @@ static void follow_node(struct follow *t, const struct exported_node *n) {
         if (x && !has_sizes(t, x, n->out[k]))
             y = follow_refuse(t, "its result has other sizes than the file says");
     }
-    if (!y) {
+    if (y)
+        t->values[n->out[0]] = y;
+    else
         refuse_node(t, n);
-        return;
-    }
-    t->values[n->out[0]] = y;
-    int self = exported_tensor(t->p, n, "self");
-    if (self >= 0 && is_in_place(n->target))
-        t->values[self] = y;
+    if (t->values[n->out[0]])
+        change(t, n);
 }
 
 void follow_release(struct follow *t) {
@@ -195,12 +217,23 @@ void follow_release(struct follow *t) {
     arena_release(&t->arena);
 }
 
+static const struct followed *make(struct follow *t, const struct followed *x) {
+    if (x->form != FORM_MIXED)
+        return follow_normed(t, x);
+    const struct followed *y = follow_rotary(t, x->value);
+    return y && y->form == FORM_TENSOR
+               ? y
+               : follow_refuse(t, "a product with a table, or elements in another order, "
+                                  "outside of rotary positions");
+}
+
 void follow_run(struct follow *t) {
     size_t n = (size_t)t->p->values.n + 1;
     t->fold.p = t->p;
     t->values = arena_array(&t->arena, n, sizeof *t->values);
     t->param_of = arena_array(&t->arena, n, sizeof *t->param_of);
     t->notes = t->p->notes ? json_copy(t->p->notes) : json_array();
+    t->make = make;
     t->loss = t->masked.table = -1;
     t->node = -1;
     add_given(t);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { PARTS_MOST = 64 };
+enum { PARTS_MOST = 64, JOINED_MOST = 16 };
 
 static int arg_axis(struct follow *t, const struct exported_node *n, const char *name,
                     int rank, int missing) {
@@ -110,7 +110,7 @@ static const struct followed *stretch(struct follow *t, const struct exported_no
 /* ---- parts ----------------------------------------------------------------------------------------- */
 
 /* Elements from `from` on: all, the first rows of a parameter, or one of several parts, which are of equal
- * sizes or not. Halves of the last axis may be those of rotary positions, and wait. */
+ * sizes or not. Parts of the last axis may be those of rotary positions, and wait. */
 static const struct followed *cut(struct follow *t, const struct followed *x, int d,
                                   int64_t from, int64_t size, bool equal) {
     int64_t all = axes_size(&t->axes, &x->axis[d]);
@@ -133,15 +133,21 @@ static const struct followed *cut(struct follow *t, const struct followed *x, in
         axis[0] = p->axis[0];
         return follow_reaxed(t, x, x->rank, axis);
     }
-    if (!equal)
-        return follow_range(t, x, d, from, size);
-    if (d == x->rank - 1 && size * 2 == all) {
-        struct followed *y = follow_new(t, FORM_HALF, x);
+    if (d == x->rank - 1 && (!equal || size * 2 == all)) {
+        bool half = equal && (from == 0 || from == size);
+        struct followed *y = follow_new(t, half ? FORM_HALF : FORM_SPAN, x);
         y->axis[d] = axis_of(axes_new(&t->axes, size));
         y->of = x;
         y->half = from > 0;
+        y->number = (double)from;
         return y;
     }
+    if (x->form == FORM_HALF || x->form == FORM_SPAN)
+        x = follow_half(t, x);
+    if (!x)
+        return NULL;
+    if (!equal)
+        return follow_range(t, x, d, from, size);
     if (all % size || from % size)
         return follow_range(t, x, d, from, size);
     return follow_take(t, x, d, all / size, from / size);
@@ -206,6 +212,8 @@ static const struct followed *slice(struct follow *t, const struct exported_node
                                     const struct followed *x) {
     int d = axis_cut(t, n, x->rank);
     int64_t from, size, all = d < 0 ? 0 : axes_size(&t->axes, &x->axis[d]);
+    if (d == x->rank - 1 && exported_int(t->p, n, "step", 1) > 1)
+        return follow_mixed(t, n->out[0]);
     if (d < 0 || exported_int(t->p, n, "step", 1) != 1)
         return follow_refuse(t, "a slice with a step, or of several axes");
     if (!reach_of(t, n, all, &from, &size))
@@ -265,32 +273,56 @@ static const struct followed *split(struct follow *t, const struct exported_node
     return t->values[n->out[0]];
 }
 
-/* [-x2, x1] of the halves x1 and x2; rows in front of positions. */
-static const struct followed *join(struct follow *t, const struct exported_node *n) {
-    int list[2], count = exported_tensors(t->p, n, "tensors", list, 2);
-    const struct exported_value *second =
-        count == 2 && list[1] >= 0 ? &t->p->values.p[list[1]] : NULL;
-    if (second && second->rank && second->size[second->rank - 1] == 0)
-        return t->values[list[0]];
-    const struct followed *a = count == 2 ? t->values[list[0]] : NULL,
-                          *b = count == 2 ? t->values[list[1]] : NULL;
-    if (a && b && a->form == FORM_POINT && b->form == FORM_HALF && b->half == 0 &&
-        a->of->form == FORM_HALF && a->of->half == 1 && a->of->of == b->of &&
-        follow_is_negative(t, a)) {
-        struct followed *y = follow_new(t, FORM_TURNED, b->of);
-        y->of = b->of;
-        return y;
+/* Parts of heads behind each other. */
+static const struct followed *join_heads(struct follow *t,
+                                         const struct followed *const v[2]) {
+    const struct followed *x[2];
+    for (int i = 0; i < 2; i++) {
+        x[i] = follow_unmixed(t, v[i]);
+        if (x[i]->form != FORM_PAIRED && !(x[i] = follow_whole(t, x[i])))
+            return NULL;
     }
-    if (a && b && a->form == FORM_PARAMETER && a->rank == 3 && b->rank == 3 &&
+    return follow_join(t, x[0], x[1]);
+}
+
+static bool may_mix(const struct followed *x) {
+    return x->form == FORM_TENSOR || x->form == FORM_POINT || x->form == FORM_HALF ||
+           x->form == FORM_SPAN || x->form == FORM_MIXED || x->form == FORM_NORMED;
+}
+
+/* Rows in front of positions; parts of one tensor in another order, times constants; parts of heads. */
+static const struct followed *join(struct follow *t, const struct exported_node *n) {
+    const struct exported_value *to = &t->p->values.p[n->out[0]];
+    int list[JOINED_MOST], count = exported_tensors(t->p, n, "tensors", list, JOINED_MOST);
+    const struct followed *v[2] = {NULL};
+    bool stack = !strcmp(n->target, "aten.stack.default"), mixes = count > 1;
+    for (int i = 0; i < count; i++) {
+        const struct exported_value *x = list[i] >= 0 ? &t->p->values.p[list[i]] : NULL;
+        if (!x || !t->values[list[i]])
+            return NULL;
+        if (count == 2 && i == 1 && x->rank && x->size[x->rank - 1] == 0)
+            return t->values[list[0]];
+        mixes &= may_mix(t->values[list[i]]);
+        if (i < 2)
+            v[i] = t->values[list[i]];
+    }
+    bool last = arg_axis(t, n, "dim", to->rank, 0) == to->rank - 1;
+    if (mixes && last && follow_mixed_root(t, n->out[0]) >= 0)
+        return follow_mixed(t, n->out[0]);
+    if (count != 2 || stack)
+        return NULL;
+    if (v[0]->form == FORM_PARAMETER && v[0]->rank == 3 && v[1]->rank == 3 &&
         arg_axis(t, n, "dim", 3, 0) == 1)
-        return follow_prepend(t, a, b);
-    return a && b && a->form == FORM_ROTATED && b->form == FORM_ROTATED
-               ? follow_rotated_both(t, a, b)
-               : NULL;
+        return follow_prepend(t, v[0], v[1]);
+    return last && to->rank == 4 ? join_heads(t, v) : NULL;
 }
 
 /* What is still a tensor, or waits for one, under any axes. */
-static const struct followed *before(struct follow *t, const struct followed *x) {
+static const struct followed *before(struct follow *t, const struct exported_node *n) {
+    const struct followed *x = follow_unmixed(t, follow_arg(t, n, "self"));
+    const bool cuts = !strncmp(n->target, "aten.slice.", 11) ||
+                      !strncmp(n->target, "aten.split", 10) ||
+                      !strncmp(n->target, "aten.chunk.", 11);
     if (!x)
         return follow_refuse(t, "its operand is missing");
     switch (x->form) {
@@ -300,8 +332,11 @@ static const struct followed *before(struct follow *t, const struct followed *x)
     case FORM_SHARES:
     case FORM_UNSEEN:
     case FORM_ROUTED:
+    case FORM_PAIRED:
+    case FORM_MIXED:
     case FORM_POSITIONS: return x;
-    case FORM_HALF: return follow_half(t, x);
+    case FORM_HALF:
+    case FORM_SPAN: return cuts ? x : follow_half(t, x);
     case FORM_CONSTANT: return follow_refuse(t, "its numbers are not known");
     default:
         if (follow_is_row(x))
@@ -317,11 +352,22 @@ static const struct followed *after(struct follow *t, const struct followed *x,
     bool scores =
         x->form == FORM_SCORES || x->form == FORM_SHARES || x->form == FORM_UNSEEN;
     bool bare = x->form == FORM_SCORES && x->table < 0 && !x->positions;
+    if (y && x->form == FORM_PAIRED &&
+        (!y->rank || !axes_same(&t->axes, &x->axis[x->rank - 1], &y->axis[y->rank - 1])) &&
+        !(y->rank > 1 && axes_same(&t->axes, &x->axis[x->rank - 1], &y->axis[y->rank - 2])))
+        return follow_refuse(t, "rotary positions of neighbours, outside of attention");
     for (int i = 1; y && scores && i <= (bare ? 1 : 2); i++)
         if (y->rank < 3 ||
             !axes_same(&t->axes, &x->axis[x->rank - i], &y->axis[y->rank - i]))
             return follow_refuse(t, "scores of attention are turned or cut");
     return y;
+}
+
+/* A view of what mixes does so too, with all its results. */
+static const struct followed *mixed_parts(struct follow *t, const struct exported_node *n) {
+    for (int i = 1; i < n->n_out; i++)
+        t->values[n->out[i]] = follow_mixed(t, n->out[i]);
+    return follow_mixed(t, n->out[0]);
 }
 
 const struct followed *follow_view(struct follow *t, const struct exported_node *n,
@@ -349,15 +395,21 @@ const struct followed *follow_view(struct follow *t, const struct exported_node 
     const struct followed *x;
     const struct exported_value *to = &t->p->values.p[n->out[0]];
     *known = true;
-    if (!strcmp(n->target, "aten.cat.default"))
+    if (!strcmp(n->target, "aten.cat.default") || !strcmp(n->target, "aten.stack.default"))
         return join(t, n);
+    if (follow_is_paired(n->target))
+        return follow_mixed(t, n->out[0]);
     if (is_resize(n->target)) {
-        x = before(t, follow_arg(t, n, "self"));
+        x = before(t, n);
+        if (x && x->form == FORM_MIXED)
+            return follow_mixed(t, n->out[0]);
         return x ? after(t, x, resize(t, x, to->rank, to->size)) : NULL;
     }
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (!strcmp(rules[i].target, n->target)) {
-            x = before(t, follow_arg(t, n, "self"));
+            x = before(t, n);
+            if (x && x->form == FORM_MIXED)
+                return mixed_parts(t, n);
             return x ? after(t, x, rules[i].rule(t, n, x)) : NULL;
         }
     *known = false;

@@ -135,13 +135,25 @@ const struct followed *follow_range(struct follow *t, const struct followed *x, 
     return with_part(t, x, d, &a, (int)(from / each), as);
 }
 
+/* What it is a part of may be such a part too. */
+static const struct followed *part_of(struct follow *t, const struct followed *x) {
+    const struct followed *of = x->of;
+    if (of->form == FORM_HALF || of->form == FORM_SPAN)
+        of = part_of(t, of);
+    return !of ? NULL
+           : x->form == FORM_HALF
+               ? follow_take(t, of, x->rank - 1, 2, x->half)
+               : follow_range(t, of, x->rank - 1, (int64_t)x->number,
+                              axes_size(&t->axes, &x->axis[x->rank - 1]));
+}
+
 const struct followed *follow_half(struct follow *t, const struct followed *x) {
-    return follow_take(t, x->of, x->rank - 1, 2, x->half);
+    return part_of(t, x);
 }
 
 static const struct followed *tensor_of(struct follow *t, const struct followed *x) {
-    if (x->form == FORM_HALF)
-        x = follow_half(t, x);
+    if (x->form == FORM_HALF || x->form == FORM_SPAN)
+        x = part_of(t, x);
     return !x || x->form != FORM_TENSOR
                ? follow_refuse(t, "a function of what is no tensor")
            : x->parts ? without_parts(t, x)
@@ -164,8 +176,7 @@ static double evaluate(struct follow *t, const struct followed *f,
     const struct exported_node *n = &t->p->nodes[t->p->values.p[f->value].node];
     const struct point *p = point_find(n->target);
     for (int i = 0; i < 3 && p->arg[i]; i++) {
-        int value = exported_tensor(t->p, n, p->arg[i]);
-        const struct followed *a = value >= 0 ? t->values[value] : NULL;
+        const struct followed *a = f->arg[i];
         if (!a)
             v[i] = exported_number(t->p, n, p->arg[i], (double)NAN);
         else if (!follow_scalar(t, a, &v[i]))
@@ -193,6 +204,10 @@ static double square(double x, double c) {
 }
 static double times(double x, double c) {
     return c * x;
+}
+static double relu_squared(double x, double c) {
+    (void)c;
+    return x > 0 ? x * x : 0;
 }
 static double named(double x, double id) {
     return point_apply((enum point_id)id, (const double[]){x, 0, 0});
@@ -240,15 +255,42 @@ const struct followed *follow_index(struct follow *t, const struct followed *x,
     return tensor_of(t, x->of);
 }
 
-/* c x: times or over the root of a whole number, or nothing. */
+/* c as the root of a fraction of whole numbers, with as small a denominator as f32 has use for. */
+static bool as_root(double c, int64_t *root, int64_t *fan) {
+    const double by = c * c;
+    double before[2] = {0, 1}, now[2] = {1, 0}, rest = by; /* of a continued fraction */
+    if (!(c > 0) || by > 0x1p40 || by < 0x1p-40)
+        return false;
+    for (int i = 0; i < 40; i++) {
+        double whole = floor(rest);
+        for (int k = 0; k < 2; k++) {
+            double next = whole * now[k] + before[k];
+            before[k] = now[k];
+            now[k] = next;
+        }
+        if (now[0] > 0x1p52 || now[1] > 0x1p52)
+            return false;
+        if (fabs(now[0] / now[1] - by) <= 1e-9 * by)
+            break;
+        rest = 1 / (rest - whole);
+    }
+    *root = llround(now[0]);
+    *fan = llround(now[1]);
+    return *root > 0 && fabs(now[0] / now[1] - by) <= 1e-9 * by;
+}
+
+/* c x */
 static int scale_op(struct follow *t, double c, struct axis dims) {
-    double by = c > 1 ? c * c : 1 / (c * c);
-    if (!(c > 0) || by > 0x1p52 || fabs(by - round(by)) > 1e-5 * by) {
-        follow_refuse(t, "times a number that is no root of a whole one, nor 1 over it");
+    int64_t root, fan;
+    if (!as_root(c, &root, &fan)) {
+        follow_refuse(t, "times a number that is not positive, or far from 1");
         return -1;
     }
     int op = follow_op(t, OP_scale, dims);
-    follow_attr(t, op, c > 1 ? "root" : "fan", json_integer((json_int_t)llround(by)));
+    if (root != 1)
+        follow_attr(t, op, "root", json_integer(root));
+    if (fan != 1)
+        follow_attr(t, op, "fan", json_integer(fan));
     return op;
 }
 
@@ -275,6 +317,8 @@ static int function_op(struct follow *t, const struct followed *x, struct axis d
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (is_function(t, x, named, kinds[i].point))
             return follow_op(t, (int)kinds[i].kind, dims);
+    if (is_function(t, x, relu_squared, 0))
+        return follow_op(t, OP_relu2, dims);
     double c = follow_factor(t, x);
     if (!isnan(c))
         return scale_op(t, c, dims);
@@ -328,7 +372,8 @@ static const struct followed *picked(struct follow *t, const struct followed *x)
 static const struct followed *make_whole(struct follow *t, const struct followed *x) {
     switch (x->form) {
     case FORM_TENSOR:
-    case FORM_HALF: return tensor_of(t, x);
+    case FORM_HALF:
+    case FORM_SPAN: return tensor_of(t, x);
     case FORM_POINT: return recognise(t, x);
     case FORM_CONSTANT:
         return follow_refuse(t, "numbers that the program holds are used as a tensor");
@@ -338,17 +383,14 @@ static const struct followed *make_whole(struct follow *t, const struct followed
     case FORM_MEAN_SQUARE:
     case FORM_INVERSE_ROOT:
         return follow_refuse(t, "a mean over the last dim, outside of a norm");
-    case FORM_NORMED: return follow_refuse(t, "a norm without a weight");
-    case FORM_TURNED:
-    case FORM_ANGLED:
-        return follow_refuse(t, "a product with a table, or halves exchanged, outside of "
-                                "rotary positions");
+    case FORM_MIXED:
+    case FORM_NORMED:
+    case FORM_SCALED: return t->make(t, x);
+    case FORM_PAIRED:
+        return follow_refuse(t, "rotary positions of neighbours, outside of attention");
     case FORM_SCORES:
         return follow_refuse(t, "a product of two tensors, outside of attention");
     case FORM_PICKED: return picked(t, x);
-    case FORM_ROTATED:
-        return follow_refuse(t, "half of rotary positions, without the other");
-    case FORM_SCALED: return follow_refuse(t, "a norm of centered rows without a bias");
     case FORM_SUM:
     case FORM_SQUARE_SUM:
     case FORM_MEAN:

@@ -467,9 +467,8 @@ static int read_pairs(struct reader *r, const json_t *v, struct model_op *op,
             continue;
         read_list(r, json_object_get(v, name), name, &op->slower, err);
         for (int i = 0; i < pairs; i++)
-            if (op->slower[i] <= 0)
-                return err_input(err, "%s[%d]: expected more than 0, got %g", name, i,
-                                 op->slower[i]);
+            if (op->slower[i] == 0)
+                return err_input(err, "%s[%d]: expected another number than 0", name, i);
     }
     return 0;
 }

@@ -24,9 +24,10 @@ static int check_strings(const json_t *list, const char *key, struct err *err) {
     return 0;
 }
 
+/* What is null lies in no file. */
 static int check_entry(const json_t *v, const char *pattern, struct err *err) {
     const char *name;
-    if (json_is_string(v))
+    if (json_is_string(v) || json_is_null(v))
         return 0;
     if (!json_is_object(v))
         return err_input(err, "tensors.%.100s: expected a name or an object, got %s",
@@ -136,6 +137,8 @@ static const char *find_entry(struct weights *w, const json_t *tensors, const ch
         err_input(err, "weights.tensors: nothing covers %s", param);
         return NULL;
     }
+    if (json_is_null(*entry))
+        return "";
     const char *name = json_is_string(*entry)
                            ? json_string_value(*entry)
                            : json_string_value(json_object_get(*entry, "name"));
@@ -503,6 +506,8 @@ static int read_params(struct weights *w, const json_t *section, bool adapter,
                                    : m->params[i].name;
         if (!name)
             return -1;
+        if (json_is_null(entry))
+            continue;
         if (add_param(w, t, i, name, json_object_get(entry, "dims"), err) < 0)
             return err_prefix(err, "weights.tensors: %s", m->params[i].name);
     }

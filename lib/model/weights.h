@@ -53,8 +53,8 @@ struct weights {
     const json_t *ignore;          /* patterns of tensors that are no parameters, or NULL */
 };
 
-/* Every parameter in one tensor or its share of one, every tensor full; but for those of adapters, which have
- * files of their own, and of which this says nothing (their forms have no tensor). NULL on failure. */
+/* Every parameter in one tensor or its share of one, every tensor full; but for those that no file has, and those of
+ * adapters, which have files of their own: of these this says nothing (their forms have no tensor). NULL on failure. */
 struct weights *weights_of(const struct model *m, struct err *err);
 /* Of the parameters of adapters alone ("adapter", lora.h). NULL on failure, or where there are none. */
 struct weights *weights_of_adapter(const struct model *m, struct err *err);

@@ -118,6 +118,74 @@ static void experts(void) {
     model_destroy(want);
 }
 
+/* The first two ops of this kind in a model of so many parameters, of which so many are trained, and each has its
+ * place in files or is in none. */
+static bool two_of(const char *path, enum kind_id kind, int64_t params, int64_t trained,
+                   struct model **m, const struct model_op *found[2]) {
+    struct err err = {0};
+    int n = 0;
+    *m = import_model(path, &err);
+    struct weights *w = *m ? weights_of(*m, &err) : NULL;
+    for (int i = 0; *m && i < (*m)->n_ops && n < 2; i++)
+        if ((*m)->ops[i].kind == kind)
+            found[n++] = &(*m)->ops[i];
+    int64_t train = 0;
+    for (int p = 0; *m && p < (*m)->n_params; p++) {
+        struct extents x = model_extents(*m, &(*m)->params[p].shape, 1);
+        train += (*m)->params[p].frozen ? 0 : extents_count(&x);
+    }
+    bool good = ok(w && n == 2 && count(*m) == params && train == trained,
+                   "%s: %lld parameters, %lld of them trained: %s", path,
+                   *m ? (long long)count(*m) : 0, (long long)train, err.msg);
+    weights_destroy(w);
+    return good;
+}
+
+/* Positions turn a part of a head, pairs by angles of their own, backwards, or neighbours, however that is written:
+ * what turns is known by the numbers that elements are multiplied by. */
+static void turns(void) {
+    struct model *m;
+    const struct model_op *op[2];
+    if (two_of("tests/import/neox-part.pt2", OP_rotary, 46432, 46432, &m, op))
+        ok(op[0]->attr[ATTR_share] == 0.25 && op[1]->attr[ATTR_share] == 0.25 &&
+               op[0]->attr[ATTR_base] == 10000 && op[0]->attr[ATTR_short] == 0,
+           "a quarter of a head turns");
+    model_destroy(m);
+    if (two_of("tests/import/llama-yarn.pt2", OP_rotary, 48624, 48624, &m, op))
+        /* 0.1 log(factor) + 1, of a factor of 8; of 6 pairs the first is as before, the last 8 times slower. */
+        ok(fabs(op[0]->attr[ATTR_gain] - (0.1 * log(8) + 1)) < 1e-6 &&
+               op[0]->attr[ATTR_short] == 6 && fabs(op[0]->slower[0] - 1) < 1e-5 &&
+               fabs(op[0]->slower[5] - 8) < 1e-4,
+           "its pairs turn 1 to %g times slower, and it is multiplied by %g",
+           op[0]->slower[5], op[0]->attr[ATTR_gain]);
+    model_destroy(m);
+    if (two_of("tests/import/complex.pt2", OP_rotary, 25440, 25440, &m, op))
+        ok(op[0]->attr[ATTR_base] == 10000 && op[0]->attr[ATTR_share] == 1 &&
+               op[0]->attr[ATTR_short] == 0,
+           "neighbours turn as complex numbers");
+    model_destroy(m);
+    if (two_of("tests/import/bare.pt2", OP_rotary, 67104, 66816, &m, op))
+        ok(op[0]->attr[ATTR_short] == 6 && op[0]->slower[0] == -1 && op[0]->slower[5] == -1,
+           "halves turn backwards");
+    model_destroy(m);
+}
+
+/* A norm without a bias has one that stays zero and is in no file; a gate is a product; any factor is a scale. */
+static void lacks(void) {
+    struct model *m;
+    const struct model_op *op[2];
+    int kinds[KIND_COUNT];
+    if (!two_of("tests/import/thin.pt2", OP_layernorm, 11872, 11808, &m, op))
+        return;
+    ok(m->params[op[0]->param[1]].frozen && !m->params[op[0]->param[0]].frozen &&
+           m->params[op[1]->param[1]].frozen,
+       "biases that the program lacks are frozen");
+    count_kinds(m, kinds);
+    ok(kinds[OP_gelu_erf] == 2 && kinds[OP_einsum] == 9 && kinds[OP_scale] == 1,
+       "%d products, two of them with a gate", kinds[OP_einsum]);
+    model_destroy(m);
+}
+
 static void refused(void) {
     struct err err = {0};
     ok(!import_model("tests/import/unet.pt2", &err) && err.status == EXIT_INPUT &&
@@ -241,6 +309,8 @@ int main(void) {
     experts();
     attributes();
     common();
+    turns();
+    lacks();
     refused();
     smallest();
     bad_input();
