@@ -352,6 +352,9 @@ static const struct {
          32, 2560, 32, 32, 6912, 50304, 4096) "}"},
 #define STARCODER2(layers, hidden, heads, kv, ffn, tied)                                   \
     "{'model_type': 'starcoder2', 'attention_dropout': 0.1, 'embedding_dropout': 0.1, "    \
+    "'activation_function': 'gelu', 'attention_softmax_in_fp32': true, "                   \
+    "'layer_norm_epsilon': 1e-05, 'scale_attention_softmax_in_fp32': true, "               \
+    "'scale_attn_weights': true, "                                                         \
     "'hidden_act': 'gelu_pytorch_tanh', 'max_position_embeddings': 16384, 'mlp_type': "    \
     "'default', 'norm_epsilon': 1e-05, 'norm_type': 'layer_norm', 'residual_dropout': "    \
     "0.1, 'rope_theta': 100000, 'sliding_window': 4096, 'use_bias': true, 'vocab_size': "  \
@@ -384,8 +387,8 @@ static const struct {
      "'vocab_size': 50400}"},
     {"CohereForAI/c4ai-command-r-v01", 34980831232,
      "{'model_type': 'cohere', 'layer_norm_eps': 1e-05, 'logit_scale': 0.0625, "
-     "'rope_theta': 8000000.0, 'use_qk_norm': false, " LLAMA(40, 8192, 64, 64, 22528,
-                                                             256000, 8192) "}"},
+     "'rope_theta': 8000000.0, 'model_max_length': 131072, 'use_qk_norm': false, " LLAMA(
+         40, 8192, 64, 64, 22528, 256000, 8192) "}"},
     {"CohereForAI/aya-23-8B", 8028033024,
      "{'model_type': 'cohere', 'layer_norm_eps': 1e-05, 'logit_scale': 0.0625, "
      "'rope_theta': 10000, 'use_qk_norm': false, " LLAMA(32, 4096, 32, 8, 14336, 256000,
