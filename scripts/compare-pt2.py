@@ -243,6 +243,12 @@ def decoder(name, **more):
     return lambda: model(config(**{**TINY, **more}))
 
 
+def distilbert():
+    return hf.DistilBertForMaskedLM(hf.DistilBertConfig(
+        vocab_size=VOCAB, max_position_embeddings=SEQ, n_layers=2, n_heads=4, dim=48, hidden_dim=96, dropout=0.0,
+        attention_dropout=0.0))
+
+
 def t5():
     return hf.T5ForConditionalGeneration(hf.T5Config(
         vocab_size=VOCAB, d_model=48, d_kv=16, d_ff=80, num_layers=2, num_heads=4, dropout_rate=0, use_cache=False))
@@ -303,7 +309,7 @@ CASES = {  # what makes it; its example; targets that are refused
     "llama-tied": dict(make=decoder("Llama", tie_word_embeddings=True, num_key_value_heads=4)),
     "qwen2": dict(make=decoder("Qwen2")), "qwen3": dict(make=decoder("Qwen3", head_dim=16)),
     "mistral": dict(make=decoder("Mistral", sliding_window=None)),
-    "neox": dict(make=decoder("GPTNeoX", rotary_pct=1.0), plain=True),
+    "neox": dict(make=decoder("GPTNeoX", rotary_pct=1.0, num_key_value_heads=4), plain=True),
     "mistral-window": dict(make=decoder("Mistral", sliding_window=7)),
     "gemma": dict(make=decoder("Gemma", head_dim=16, pad_token_id=None)),
     "gemma2": dict(make=decoder("Gemma2", head_dim=16, pad_token_id=None, sliding_window=7)),
@@ -333,6 +339,9 @@ CASES = {  # what makes it; its example; targets that are refused
     "smollm3": dict(make=decoder("SmolLM3", num_hidden_layers=4, no_rope_layer_interval=4, pad_token_id=None), plain=True),
     "arcee": dict(make=decoder("Arcee", pad_token_id=None), plain=True), "olmo": dict(make=decoder("Olmo"), plain=True),
     "cohere": dict(make=decoder("Cohere", pad_token_id=None), plain=True),
+    "cohere2": dict(make=decoder("Cohere2", pad_token_id=None, sliding_window=7), plain=True),
+    "nemotron": dict(make=decoder("Nemotron", num_key_value_heads=2, norm_eps=1e-5, head_dim=12)),
+    "distilbert": dict(make=distilbert, plain=True),
     "bart": dict(make=bart, pairs=True, plain=True),
     "complex": dict(make=Complex), "bare": dict(make=Bare), "thin": dict(make=Thin),
     "own-gpt": dict(make=GPT), "own-parallel": dict(make=lambda: GPT(parallel=True)),

@@ -32,29 +32,28 @@ def load(name):
 
 SCRIPTS = ("compare-transformers", "compare-pt2", "compare-onnx", "compare-generate", "compare-hlo")
 FAMILIES = {  # cases of the scripts, in their order
-    "GPT-2": ("gpt2", "gpt2", "gpt2", "gpt2", "gpt"),
-    "Llama": ("llama", "llama", "llama", "llama", "llama"),
-    "Llama 3, scaled": ("llama3", "llama3", "llama3", "llama3", None),
+    "GPT-2": ("gpt2", "gpt2", "gpt2", "gpt2", "gpt"), "Llama": ("llama", "llama", "llama", "llama", "llama"),
+    "Llama 3, scaled": ("llama3", "llama3", None, "llama3", None),
     "Mistral, window": ("mistral", "mistral-window", "mistral-window", "mistral", None),
-    "Mixtral": ("mixtral", "mixtral", "mixtral", "mixtral", None),
-    "Qwen2": ("qwen2", "qwen2", "qwen2", "qwen2", None),
-    "Qwen3": ("qwen3", "qwen3", "qwen3", "qwen3", None),
-    "Qwen3-MoE": ("qwen3-moe", "qwen3-moe", "qwen3-moe", "qwen3-moe", None),
-    "Gemma": ("gemma", "gemma", "gemma", "gemma", None),
-    "Gemma 2": ("gemma2", "gemma2", "gemma2", "gemma2", None),
-    "Gemma 3": ("gemma3", "gemma3", "gemma3", "gemma3", None),
-    "Phi-3": ("phi3", "phi3-grouped", "phi3-grouped", "phi3", None),
-    "GPT-NeoX": ("gpt-neox", "neox", "neox", "gpt-neox", None),
-    "OPT": ("opt", "opt", "opt", "opt", None),
-    "Falcon": ("falcon", "falcon", "falcon", "falcon", None),
-    "Falcon, new": ("falcon-new", "falcon-new", "falcon-new", "falcon-new", None),
-    "BLOOM": ("bloom", "bloom", None, "bloom", None),
-    "DeepSeek-V2": ("deepseek-v2", "deepseek-v2", None, "deepseek-v2", None),
-    "DeepSeek-V3": ("deepseek-v3", "deepseek-v3", None, "deepseek-v3", None),
-    "BERT": ("bert", "bert", "bert", None, None),
-    "ViT": ("vit", "vit", "vit", None, None),
-    "T5": ("t5", "t5", "t5", "t5", None),
-    "T5 1.1": ("t5-gated", "t5-gated", "t5-gated", "t5-gated", None),
+    "Mixtral": ("mixtral", "mixtral", None, "mixtral", None), "Qwen2": ("qwen2",) * 4 + (None,),
+    "Qwen3": ("qwen3",) * 4 + (None,), "Qwen3-MoE": ("qwen3-moe", "qwen3-moe", None, "qwen3-moe", None),
+    "Qwen2-MoE": ("qwen2-moe", None, None, "qwen2-moe", None), "Gemma": ("gemma",) * 4 + (None,),
+    "Gemma 2": ("gemma2",) * 4 + (None,), "Gemma 3": ("gemma3",) * 4 + (None,),
+    "Phi-2": ("phi", "phi", None, "phi", None), "Phi-3": ("phi3", "phi3-grouped", "phi3-grouped", "phi3", None),
+    "GPT-NeoX": ("gpt-neox", "neox", "neox", "gpt-neox", None), "GPT-J": ("gptj", "gptj", None, "gptj", None),
+    "OPT": ("opt",) * 4 + (None,), "Falcon": ("falcon",) * 4 + (None,), "Falcon, new": ("falcon-new",) * 4 + (None,),
+    "Falcon, ALiBi": ("falcon-rw", None, None, "falcon-rw", None), "BLOOM": ("bloom", None, None, "bloom", None),
+    "OLMo-2": ("olmo2", None, None, "olmo2", None), "OLMoE": ("olmoe", None, None, "olmoe", None),
+    "Granite": ("granite", "granite", None, "granite", None), "StableLM": ("stablelm", "stablelm", None, "stablelm", None),
+    "Starcoder2": ("starcoder2", "starcoder2", None, "starcoder2", None),
+    "SmolLM3": ("smollm3", "smollm3", None, "smollm3", None), "Cohere": ("cohere", "cohere", None, "cohere", None),
+    "Cohere 2": ("cohere2", "cohere2", None, "cohere2", None), "Nemotron": ("nemotron", "nemotron", None, "nemotron", None),
+    "DeepSeek-V2": ("deepseek-v2", None, None, "deepseek-v2", None),
+    "DeepSeek-V3": ("deepseek-v3", None, None, "deepseek-v3", None),
+    "BERT": ("bert", "bert", "bert", None, None), "RoBERTa": ("roberta", None, None, None, None),
+    "DistilBERT": ("distilbert", "distilbert", None, None, None), "ViT": ("vit", "vit", "vit", None, None),
+    "T5": ("t5",) * 4 + (None,), "T5 1.1": ("t5-gated", None, None, "t5-gated", None),
+    "BART": ("bart", "bart", None, "bart", None),
 }
 FIGURE = r"\d\.\de-\d+"
 
@@ -114,7 +113,7 @@ def counted(pt2, onnx, names, bin):
         pt2.export(model, inputs, False, f"{folder}/whole.pt2")
         found = {"config.json": counts.of(folder), ".pt2": counts.of(f"{folder}/whole.pt2")}
         if names[2] in onnx.CASES:
-            onnx.export(model, inputs, "plain", f"{folder}/plain.onnx")
+            onnx.export_somehow(model, inputs, "plain", f"{folder}/plain.onnx")
             found["ONNX"] = counts.of(f"{folder}/plain.onnx")
     return found, theirs
 

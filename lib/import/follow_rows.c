@@ -177,7 +177,7 @@ static bool give_row(struct follow *t, int op, const struct followed *x,
     return true;
 }
 
-/* x->of normed, by weight and bias; NULL: it has none. */
+/* x->of normed, by weight and bias, which may be NULL. */
 static const struct followed *norm(struct follow *t, const struct followed *x,
                                    const struct followed *weight,
                                    const struct followed *bias) {
@@ -186,11 +186,9 @@ static const struct followed *norm(struct follow *t, const struct followed *x,
         return follow_refuse(t, "a norm of what was stretched");
     int op = follow_op(t, x->centered ? OP_layernorm : OP_rmsnorm, follow_dims(t, of));
     follow_operand(t, op, of);
-    if (!give_row(t, op, of, weight) || (x->centered && !give_row(t, op, of, bias)))
+    if (!give_row(t, op, of, weight) || (bias && !give_row(t, op, of, bias)))
         return NULL;
     follow_attr(t, op, "eps", json_real(x->number));
-    if (weight && weight->form == FORM_OFFSET && x->centered)
-        return follow_refuse(t, "a layer norm whose weight has a number added");
     if (weight && weight->form == FORM_OFFSET)
         follow_attr(t, op, "offset", json_real(weight->number));
     return follow_tensor(t, op, of);

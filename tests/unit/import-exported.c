@@ -170,16 +170,15 @@ static void turns(void) {
     model_destroy(m);
 }
 
-/* A norm without a bias has one that stays zero and is in no file; a gate is a product; any factor is a scale. */
+/* A layer norm may lack its bias; a gate is a product; any factor is a scale. */
 static void lacks(void) {
     struct model *m;
     const struct model_op *op[2];
     int kinds[KIND_COUNT];
-    if (!two_of("tests/import/thin.pt2", OP_layernorm, 11872, 11808, &m, op))
+    if (!two_of("tests/import/thin.pt2", OP_layernorm, 11808, 11808, &m, op))
         return;
-    ok(m->params[op[0]->param[1]].frozen && !m->params[op[0]->param[0]].frozen &&
-           m->params[op[1]->param[1]].frozen,
-       "biases that the program lacks are frozen");
+    ok(op[0]->param[0] >= 0 && op[0]->param[1] < 0 && op[1]->param[1] < 0,
+       "norms have no biases where the program has none");
     count_kinds(m, kinds);
     ok(kinds[OP_gelu_erf] == 2 && kinds[OP_einsum] == 9 && kinds[OP_scale] == 1,
        "%d products, two of them with a gate", kinds[OP_einsum]);
@@ -233,6 +232,32 @@ static void smallest(void) {
     struct model *m = doc ? model_from_json(doc, NULL, NULL, &err) : NULL;
     ok(m && m->n_ops == 2 && count(m) == 24 && op_find(m, "b") == 0,
        "one product and its loss: %s", err.msg);
+    model_destroy(m);
+    json_decref(doc);
+}
+
+/* Nemotron's norm: its weight is counted from 1, and it has no bias here. */
+static void offset(void) {
+    struct err err = {0};
+    json_t *doc = of_text(
+        PROGRAM(
+            8,
+            META("w", 7, INT(6)) ", " META("v", 7, INT(6)) ", " X ", " META(
+                "y", 7, INT(2) ", " INT(6)),
+            NODE(
+                "add.Tensor",
+                TENSOR("self", "w") ", {'name': 'other', 'arg': {'as_int': 1}}",
+                "v") ", " NODE("layer_norm.default",
+                               TENSOR("input", "x") ", " TENSOR(
+                                   "weight",
+                                   "v") ", {'name': 'normalized_shape', 'arg': {'as_ints': [6]}}",
+                               "y"),
+            "y"),
+        &err);
+    struct model *m = doc ? model_from_json(doc, NULL, NULL, &err) : NULL;
+    ok(m && m->ops[0].kind == OP_layernorm && count(m) == 6 &&
+           m->ops[0].attr[ATTR_offset] == 1,
+       "a layer norm by 1 and its weight: %s", err.msg);
     model_destroy(m);
     json_decref(doc);
 }
@@ -313,6 +338,7 @@ int main(void) {
     lacks();
     refused();
     smallest();
+    offset();
     bad_input();
     return done_testing();
 }
