@@ -23,18 +23,6 @@ static int64_t elements(value_ref v) {
     return n;
 }
 
-static int64_t flat(value_ref v, const int64_t *at) {
-    int64_t n = 0;
-    for (int i = 0; i < v->rank; i++)
-        n = n * v->size[i] + at[i];
-    return n;
-}
-
-static void unflatten(value_ref v, int64_t n, int64_t *at) {
-    for (int i = v->rank; i-- > 0; n /= v->size[i] ? v->size[i] : 1)
-        at[i] = v->size[i] ? n % v->size[i] : 0;
-}
-
 /* ---- made of nothing --------------------------------------------------------------------- */
 
 static const struct {
@@ -234,7 +222,7 @@ double fold_imaginary(const struct fold *f, int value, const int64_t *at) {
     if (!c->constant)
         return (double)NAN;
     if (c->imaginary)
-        return c->imaginary[flat(v, at)];
+        return c->imaginary[fold_flat(v, at)];
     const struct exported_node *n = v->node >= 0 ? &f->p->nodes[v->node] : NULL;
     if (!n)
         return (double)NAN;
@@ -326,7 +314,7 @@ double fold_at(const struct fold *f, int value, const int64_t *at) {
             return (double)NAN;
     const struct folded *c = &f->values[value];
     return !c->constant ? (double)NAN
-           : c->dense   ? c->dense[flat(v, at)]
+           : c->dense   ? c->dense[fold_flat(v, at)]
                         : compute(f, value, at);
 }
 
@@ -342,7 +330,7 @@ static void settle(struct fold *f, int value) {
     double *imaginary =
         v->complex ? arena_array(&f->arena, (size_t)n + 1, sizeof *dense) : NULL;
     for (int64_t i = 0; i < n; i++) {
-        unflatten(v, i, at);
+        fold_unflatten(v, i, at);
         dense[i] = fold_at(f, value, at);
         if (imaginary)
             imaginary[i] = fold_imaginary(f, value, at);

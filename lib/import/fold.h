@@ -54,6 +54,9 @@ bool fold_is_move(const char *target);
  * where that is not known. */
 bool fold_moved(const struct exported *p, int result, const int64_t *at, int *value,
                 int64_t *from);
+/* The number of an element, row by row, and the place of the element that has it. */
+int64_t fold_flat(const struct exported_value *v, const int64_t *at);
+void fold_unflatten(const struct exported_value *v, int64_t n, int64_t *at);
 /* The place in an operand that is stretched to the rank and sizes of the result. */
 void fold_stretch(const struct exported_value *from, const struct exported_value *to,
                   const int64_t *at, int64_t *out);

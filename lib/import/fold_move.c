@@ -7,14 +7,14 @@ enum { JOINED_MOST = 64 };
 
 typedef const struct exported_value *value_ref;
 
-static int64_t flat(value_ref v, const int64_t *at) {
+int64_t fold_flat(value_ref v, const int64_t *at) {
     int64_t n = 0;
     for (int i = 0; i < v->rank; i++)
         n = n * v->size[i] + at[i];
     return n;
 }
 
-static void unflatten(value_ref v, int64_t n, int64_t *at) {
+void fold_unflatten(value_ref v, int64_t n, int64_t *at) {
     for (int i = v->rank; i-- > 0; n /= v->size[i] ? v->size[i] : 1)
         at[i] = v->size[i] ? n % v->size[i] : 0;
 }
@@ -104,7 +104,7 @@ static bool split(const struct move *m, const int64_t *at, int64_t *out) {
 }
 
 static bool reshape(const struct move *m, const int64_t *at, int64_t *out) {
-    unflatten(m->x, flat(m->y, at), out);
+    fold_unflatten(m->x, fold_flat(m->y, at), out);
     return true;
 }
 
