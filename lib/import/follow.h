@@ -231,7 +231,6 @@ double follow_factor(struct follow *t, const struct followed *x);
 const struct followed *follow_unscaled(struct follow *t, const struct followed *x,
                                        double *scale);
 bool follow_is_square(struct follow *t, const struct followed *x);
-bool follow_is_negative(struct follow *t, const struct followed *x);
 /* The kind that is this function of x times another tensor, or -1. */
 int follow_gate(struct follow *t, const struct followed *x);
 /* One index of the outermost atom of axis d, which is split into so many parts. */

@@ -233,10 +233,6 @@ bool follow_is_square(struct follow *t, const struct followed *x) {
     return x->form == FORM_POINT && is_function(t, x, square, 0);
 }
 
-bool follow_is_negative(struct follow *t, const struct followed *x) {
-    return fabs(follow_factor(t, x) + 1) < 1e-12;
-}
-
 int follow_gate(struct follow *t, const struct followed *x) {
     return x->form != FORM_POINT                       ? -1
            : is_function(t, x, named, POINT_SILU)      ? OP_swiglu
