@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The table of families and doors: what was compared with what nobody here wrote, and how far it was off.
 
-    $PYTHON scripts/repro-doors.py [--bin BUILD/bin] [--cells N]
+    $PYTHON scripts/repro-doors.py [--bin BUILD/bin]
 
 Needs what the scripts need that it runs: compare-transformers.py, compare-pt2.py, compare-onnx.py,
 compare-hlo.py and compare-generate.py. Beside them it imports each family through its config.json, as a
@@ -101,10 +101,10 @@ class Counts:
 
 
 def counted(pt2, onnx, names, bin):
-    """Doors through which a family was counted, or what differs."""
+    """What each door has, and PyTorch's parameters; None where a family has no program to count."""
     case = pt2.CASES.get(names[1])
     if not case:
-        return "–"
+        return None
     with tempfile.TemporaryDirectory() as folder:
         model = case["make"]().eval()
         data, inputs, targets = pt2.data_of(case, folder)
@@ -140,7 +140,7 @@ def main():
     rows = {name: [] for name in FAMILIES}
     for name, names in FAMILIES.items():
         found = counted(pt2, onnx, names, bin)
-        if found == "–":
+        if found is None:
             rows[name] += ["–", "–"]
             continue
         found, theirs = found

@@ -38,14 +38,14 @@ int tokens_around(const struct tokenizer *t, const struct tokens_options *o,
     if (find(t, "--begin", o->begin, &begin, err) < 0 ||
         find(t, "--end", o->end, &end, err) < 0)
         return -1;
-    if (o->special && tokenizer_around(t, &out->before, &out->behind, err) < 0)
+    struct token_ids inner = {0};
+    if (begin >= 0)
+        arr_push(&out->before, (int32_t)begin);
+    int rc = o->special ? tokenizer_around(t, &inner, &out->behind, err) : 0;
+    tokens_put(&out->before, &inner);
+    free(inner.p);
+    if (rc < 0)
         return err_prefix(err, "--special");
-    if (begin >= 0) {
-        arr_push(&out->before, 0);
-        memmove(out->before.p + 1, out->before.p,
-                (size_t)(out->before.n - 1) * sizeof *out->before.p);
-        out->before.p[0] = (int32_t)begin;
-    }
     if (end >= 0)
         arr_push(&out->behind, (int32_t)end);
     return 0;
