@@ -6,21 +6,6 @@
 
 /* ---- norms ------------------------------------------------------------------------------------------ */
 
-static bool weight_of(struct follow *t, int op, const struct followed *x,
-                      const struct followed *w) {
-    struct axis last = x->axis[x->rank - 1], p = w ? w->axis[0] : last;
-    if (!w)
-        return follow_fixed(t, op, last), true;
-    if ((w->form != FORM_PARAMETER && w->form != FORM_OFFSET) || w->rank != 1)
-        return follow_refuse(t, "a norm whose weight or bias is none of one dim"), false;
-    if (axes_unify(&t->axes, &last, &p) != AXES_ONE)
-        return follow_refuse(t, "a norm whose weight is of another dim"), false;
-    follow_param(t, op, w, p);
-    if (w->form == FORM_OFFSET)
-        follow_attr(t, op, "offset", json_real(w->number));
-    return true;
-}
-
 static const struct followed *norm(struct follow *t, const struct exported_node *n,
                                    enum kind_id kind, double eps) {
     int64_t shape[2];
@@ -33,10 +18,7 @@ static const struct followed *norm(struct follow *t, const struct exported_node 
     int op = follow_op(t, (int)kind, follow_dims(t, x));
     const struct followed *bias = kind == OP_layernorm ? follow_arg(t, n, "bias") : NULL;
     follow_operand(t, op, x);
-    if (bias && bias->form == FORM_OFFSET)
-        return follow_refuse(t, "a norm whose bias has a number added");
-    if (!weight_of(t, op, x, follow_arg(t, n, "weight")) ||
-        (bias && !weight_of(t, op, x, bias)))
+    if (!follow_norm_params(t, op, x, follow_arg(t, n, "weight"), bias))
         return NULL;
     follow_attr(t, op, "eps", json_real(exported_number(t->p, n, "eps", eps)));
     return follow_tensor(t, op, x);
