@@ -102,6 +102,35 @@ void follow_attr(struct follow *t, int op, const char *name, json_t *v) {
     json_object_set_new(o->attrs, name, v);
 }
 
+/* x[.., h] and a weight or bias of h, which may have axes of size 1 before it. */
+static bool give_row(struct follow *t, int op, const struct followed *x,
+                     const struct followed *w) {
+    struct axis last = x->axis[x->rank - 1], p = w->axis[w->rank ? w->rank - 1 : 0];
+    for (int i = 0; i < w->rank - 1; i++)
+        if (axes_size(&t->axes, &w->axis[i]) != 1)
+            return follow_refuse(t, "a norm whose weight or bias has several axes"), false;
+    if (!w->rank || axes_unify(&t->axes, &last, &p) != AXES_ONE)
+        return follow_refuse(t, "a norm whose weight or bias is of another dim"), false;
+    follow_param(t, op, w, p);
+    return true;
+}
+
+bool follow_norm_params(struct follow *t, int op, const struct followed *x,
+                        const struct followed *weight, const struct followed *bias) {
+    const bool offset = weight && weight->form == FORM_OFFSET;
+    if (weight && weight->form != FORM_PARAMETER && !offset)
+        return follow_refuse(t, "a norm whose weight is no parameter"), false;
+    if (bias && bias->form != FORM_PARAMETER)
+        return follow_refuse(t, "a norm whose bias is no parameter"), false;
+    if (!weight)
+        follow_fixed(t, op, x->axis[x->rank - 1]);
+    if ((weight && !give_row(t, op, x, weight)) || (bias && !give_row(t, op, x, bias)))
+        return false;
+    if (offset)
+        follow_attr(t, op, "offset", json_real(weight->number));
+    return true;
+}
+
 struct followed *follow_tensor(struct follow *t, int op, const struct followed *like) {
     struct followed *v = follow_new(t, FORM_TENSOR, like);
     v->op = op;

@@ -195,6 +195,9 @@ void follow_param(struct follow *t, int op, const struct followed *w, struct axi
 /* A parameter that the program lacks and the kind of the op needs: it stays as it begins, frozen. */
 void follow_fixed(struct follow *t, int op, struct axis dims);
 void follow_attr(struct follow *t, int op, const char *name, json_t *v);
+/* The weight of the norm `op` of x, NULL: one that stays 1, and its bias, NULL: it has none. */
+bool follow_norm_params(struct follow *t, int op, const struct followed *x,
+                        const struct followed *weight, const struct followed *bias);
 /* The result of an op, with the axes of another value. */
 struct followed *follow_tensor(struct follow *t, int op, const struct followed *like);
 /* A value under other axes. */
@@ -225,9 +228,6 @@ const struct followed *follow_product(struct follow *t, const struct exported_no
                                       bool *known); /* follow_product.c */
 const struct followed *follow_layer(struct follow *t, const struct exported_node *n,
                                     bool *known); /* follow_layer.c */
-/* follow_rows.c: the weight of the norm `op` of x, NULL: one that stays 1, and its bias, NULL: it has none. */
-bool follow_norm_params(struct follow *t, int op, const struct followed *x,
-                        const struct followed *weight, const struct followed *bias);
 /* follow_whole.c: x times a number: the number, or NaN; other functions. */
 double follow_factor(struct follow *t, const struct followed *x);
 /* x without the number that it is multiplied by, which *scale is multiplied by too. */
