@@ -228,29 +228,102 @@ static int add_outputs(struct exported *p, struct exported_node *n, int number,
     return made < 0 ? -1 : 0;
 }
 
-/* Does a value stand before all that read it? */
-static int check_tensor(const struct exported *p, const json_t *v, struct err *err) {
+/* The value of {"name": ...}; one that nothing before it makes is refused. */
+static int read_tensor(const struct exported *p, const json_t *v, struct err *err) {
     const char *name = json_string_value(json_object_get(v, "name"));
-    if (find_value(p, name) >= 0)
-        return 0;
+    int value = find_value(p, name);
+    if (value >= 0)
+        return value;
     return err_input(err, "inputs: \"%.64s\" is made by nothing before it",
                      name ? name : "?");
 }
 
-static int check_inputs(const struct exported *p, const struct exported_node *n,
-                        struct err *err) {
-    const json_t *input, *each;
-    size_t i, k;
-    json_array_foreach(n->inputs, i, input) {
-        const json_t *arg = json_object_get(input, "arg"),
-                     *one = json_object_get(arg, "as_tensor"),
-                     *many = json_object_get(arg, "as_tensors");
-        if (one && check_tensor(p, one, err) < 0)
+static int read_tensors(struct exported *p, struct exported_arg *arg, const json_t *list,
+                        bool optional, struct err *err) {
+    int *values = arena_array(&p->arena, json_array_size(list) + 1, sizeof *values);
+    const json_t *v;
+    size_t i;
+    arg->kind = EXPORTED_TENSORS;
+    arg->n = (int)json_array_size(list);
+    arg->values = values;
+    json_array_foreach(list, i, v) {
+        const json_t *one = optional ? json_object_get(v, "as_tensor") : v;
+        values[i] = -1;
+        if (one && (values[i] = read_tensor(p, one, err)) < 0)
             return -1;
-        json_array_foreach(many, k, each) {
-            if (check_tensor(p, each, err) < 0)
-                return -1;
-        }
+    }
+    return 0;
+}
+
+static void read_ints(struct exported *p, struct exported_arg *arg, const json_t *list) {
+    int64_t *ints = arena_array(&p->arena, json_array_size(list) + 1, sizeof *ints);
+    const json_t *v;
+    size_t i;
+    arg->kind = EXPORTED_INTS;
+    arg->n = (int)json_array_size(list);
+    arg->ints = ints;
+    json_array_foreach(list, i, v) {
+        if (read_size(p, v, &ints[i]) < 0)
+            arg->kind = EXPORTED_OTHER;
+    }
+}
+
+static double float_of(const json_t *v) {
+    const char *text = json_string_value(v);
+    return !text                        ? json_real_value(v)
+           : !strcmp(text, "-Infinity") ? -INFINITY
+           : !strcmp(text, "Infinity")  ? INFINITY
+                                        : (double)NAN;
+}
+
+/* `wrapped` says of which kind it is: {"as_int": 3}. */
+static int read_arg(struct exported *p, struct exported_arg *arg, const json_t *wrapped,
+                    struct err *err) {
+    const char *key;
+    json_t *v = NULL;
+    json_object_foreach((json_t *)wrapped, key, v) break;
+    if (!v || !strcmp(key, "as_none"))
+        return 0;
+    if (!strcmp(key, "as_optional_tensor"))
+        return read_arg(p, arg, v, err);
+    if (!strcmp(key, "as_tensors") || !strcmp(key, "as_optional_tensors"))
+        return read_tensors(p, arg, v, *(key + 3) == 'o', err);
+    arg->kind = EXPORTED_OTHER;
+    if (!strcmp(key, "as_tensor")) {
+        arg->kind = EXPORTED_TENSOR;
+        arg->value = read_tensor(p, v, err);
+        return arg->value < 0 ? -1 : 0;
+    }
+    if (json_is_array(v)) {
+        read_ints(p, arg, v);
+    } else if (!strcmp(key, "as_float")) {
+        arg->kind = EXPORTED_NUMBER;
+        arg->number = float_of(v);
+    } else if (json_is_string(v)) {
+        arg->kind = EXPORTED_TEXT;
+        arg->text = json_string_value(v);
+    } else if (json_is_boolean(v)) {
+        arg->kind = EXPORTED_INT;
+        arg->whole = json_is_true(v);
+    } else if (read_size(p, v, &arg->whole) == 0) {
+        arg->kind = EXPORTED_INT;
+    }
+    return 0;
+}
+
+static int read_args(struct exported *p, struct exported_node *n, const json_t *inputs,
+                     struct err *err) {
+    struct exported_arg *args =
+        arena_array(&p->arena, json_array_size(inputs) + 1, sizeof *args);
+    const json_t *input;
+    size_t i;
+    n->n_args = (int)json_array_size(inputs);
+    n->args = args;
+    json_array_foreach(inputs, i, input) {
+        const char *name = json_string_value(json_object_get(input, "name"));
+        args[i].name = name ? name : "";
+        if (read_arg(p, &args[i], json_object_get(input, "arg"), err) < 0)
+            return -1;
     }
     return 0;
 }
@@ -264,8 +337,7 @@ static int read_node(struct exported *p, int number, const json_t *node, struct 
         target += 10;
     n->target = target;
     n->path = module_path(p, node);
-    n->inputs = json_object_get(node, "inputs");
-    if (check_inputs(p, n, err) < 0)
+    if (read_args(p, n, json_object_get(node, "inputs"), err) < 0)
         return -1;
     return add_outputs(p, n, number, json_object_get(node, "outputs"), err);
 }
@@ -373,92 +445,6 @@ void exported_close(struct exported *p) {
     arr_release(&p->outputs);
     arena_release(&p->arena);
     *p = (struct exported){0};
-}
-
-/* ---- arguments ---------------------------------------------------------------------------------- */
-
-static const json_t *wrapped_arg(const struct exported_node *n, const char *name) {
-    const json_t *input;
-    size_t i;
-    json_array_foreach(n->inputs, i, input) {
-        const char *is = json_string_value(json_object_get(input, "name"));
-        if (is && !strcmp(is, name))
-            return json_object_get(input, "arg");
-    }
-    return NULL;
-}
-
-const json_t *exported_arg(const struct exported_node *n, const char *name) {
-    const json_t *arg = wrapped_arg(n, name);
-    const char *key;
-    json_t *v;
-    json_object_foreach((json_t *)arg, key, v) {
-        return strcmp(key, "as_none") ? v : NULL;
-    }
-    return NULL;
-}
-
-int exported_tensor(const struct exported *p, const struct exported_node *n,
-                    const char *name) {
-    const json_t *arg = wrapped_arg(n, name),
-                 *optional = json_object_get(arg, "as_optional_tensor"),
-                 *v = json_object_get(optional ? optional : arg, "as_tensor");
-    return find_value(p, json_string_value(json_object_get(v, "name")));
-}
-
-int exported_tensors(const struct exported *p, const struct exported_node *n,
-                     const char *name, int *out, int most) {
-    const json_t *arg = wrapped_arg(n, name), *list = json_object_get(arg, "as_tensors"),
-                 *v;
-    bool optional = !list;
-    size_t i;
-    if (optional)
-        list = json_object_get(arg, "as_optional_tensors");
-    if (!json_is_array(list) || json_array_size(list) > (size_t)most)
-        return -1;
-    json_array_foreach(list, i, v) {
-        const json_t *one = optional ? json_object_get(v, "as_tensor") : v;
-        out[i] = find_value(p, json_string_value(json_object_get(one, "name")));
-    }
-    return (int)json_array_size(list);
-}
-
-int exported_ints(const struct exported *p, const struct exported_node *n, const char *name,
-                  int64_t *out, int most) {
-    const json_t *list = exported_arg(n, name), *v;
-    size_t i;
-    if (!json_is_array(list) || json_array_size(list) > (size_t)most)
-        return -1;
-    json_array_foreach(list, i, v) {
-        if (read_size(p, v, &out[i]) < 0)
-            return -1;
-    }
-    return (int)json_array_size(list);
-}
-
-double exported_number(const struct exported *p, const struct exported_node *n,
-                       const char *name, double missing) {
-    const json_t *v = exported_arg(n, name);
-    const char *text = json_string_value(v);
-    int64_t whole;
-    if (text)
-        return !strcmp(text, "-Infinity")  ? -INFINITY
-               : !strcmp(text, "Infinity") ? INFINITY
-                                           : (double)NAN;
-    if (json_is_real(v))
-        return json_real_value(v);
-    if (json_is_boolean(v))
-        return json_is_true(v);
-    return v && read_size(p, v, &whole) == 0 ? (double)whole : missing;
-}
-
-int64_t exported_int(const struct exported *p, const struct exported_node *n,
-                     const char *name, int64_t missing) {
-    const json_t *v = exported_arg(n, name);
-    int64_t whole;
-    if (json_is_boolean(v))
-        return json_is_true(v);
-    return v && read_size(p, v, &whole) == 0 ? whole : missing;
 }
 
 /* ---- buffers ------------------------------------------------------------------------------------- */

@@ -45,11 +45,37 @@ struct exported_value {
     const double *numbers; /* of a buffer: all elements, or NULL: they are in the archive */
 };
 
+enum exported_kind {
+    EXPORTED_NONE,
+    EXPORTED_TENSOR,
+    EXPORTED_TENSORS,
+    EXPORTED_INT, /* or a truth value */
+    EXPORTED_INTS,
+    EXPORTED_NUMBER,
+    EXPORTED_TEXT,
+    EXPORTED_OTHER, /* which no op of weft reads */
+};
+
+struct exported_arg {
+    const char *name;
+    enum exported_kind kind;
+    int n; /* of a list */
+    union {
+        int value;         /* TENSOR */
+        const int *values; /* TENSORS; -1 stands for none */
+        int64_t whole;
+        const int64_t *ints; /* sizes that were dynamic are those of the example */
+        double number;
+        const char *text;
+    };
+};
+
 struct exported_node {
     const char *target;       /* "aten.linear.default" */
     const char *path;         /* of the module that it stands in: "layers.0.mlp"; "" */
     const char *said, *place; /* for people, where they are not target and path; or NULL */
-    const json_t *inputs;
+    int n_args;
+    const struct exported_arg *args;
     int n_out, *out; /* values */
 };
 
@@ -71,24 +97,28 @@ int exported_open(struct exported *p, const char *path, struct err *err);
 int exported_parse(struct exported *p, const void *bytes, int64_t size, struct err *err);
 void exported_close(struct exported *p);
 
-/* The argument of this name, without the wrapper that says its type; NULL where it is missing or
- * none. */
-const json_t *exported_arg(const struct exported_node *n, const char *name);
+/* ---- exported_arg.c --------------------------------------------------------------------------------- */
+
+/* The argument of this name; NULL where it is missing or none. */
+const struct exported_arg *exported_arg(const struct exported_node *n, const char *name);
 /* A tensor among the arguments: the value, or -1 where it is missing or no tensor. */
-int exported_tensor(const struct exported *p, const struct exported_node *n,
-                    const char *name);
+int exported_tensor(const struct exported_node *n, const char *name);
 /* The values of an argument that is a list of tensors; -1 stands for none. Returns how many, at most
  * `most`, and -1 where it is no such list. */
-int exported_tensors(const struct exported *p, const struct exported_node *n,
-                     const char *name, int *out, int most);
-/* Whole numbers of a list. Sizes that were dynamic are those of the example. */
-int exported_ints(const struct exported *p, const struct exported_node *n, const char *name,
-                  int64_t *out, int most);
+int exported_tensors(const struct exported_node *n, const char *name, int *out, int most);
+/* Whole numbers of a list, likewise. */
+int exported_ints(const struct exported_node *n, const char *name, int64_t *out, int most);
 /* A number or truth value; what is missing has the default. */
-double exported_number(const struct exported *p, const struct exported_node *n,
-                       const char *name, double missing);
-int64_t exported_int(const struct exported *p, const struct exported_node *n,
-                     const char *name, int64_t missing);
+double exported_number(const struct exported_node *n, const char *name, double missing);
+int64_t exported_int(const struct exported_node *n, const char *name, int64_t missing);
+/* The axis that it names, of so many, those below zero from the end; -1: there is no such axis. */
+int exported_axis(const struct exported_node *n, const char *name, int rank, int missing);
+/* A text; NULL where it is missing. */
+const char *exported_text(const struct exported_node *n, const char *name);
+/* The tensors of an argument, one or a list, in the caller's *one or the argument's own; how many. */
+int exported_values(const struct exported_arg *arg, const int **values);
+
+/* ---- exported.c ------------------------------------------------------------------------------------- */
 
 /* The bytes of a buffer, row by row, as doubles: those that lie in the archive without pickle. `out`
  * takes all elements; of complex ones the real part of each, then the other. */

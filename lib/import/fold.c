@@ -53,14 +53,13 @@ static int maker_of(const char *target) {
     return -1;
 }
 
-static double make(const struct fold *f, const struct exported_node *n, int how,
-                   const int64_t *at) {
+static double make(const struct exported_node *n, int how, const int64_t *at) {
     switch (how) {
-    case 2: return exported_number(f->p, n, "fill_value", (double)NAN);
+    case 2: return exported_number(n, "fill_value", (double)NAN);
     case 3:
-        return exported_number(f->p, n, "start", 0) +
-               (double)at[0] * exported_number(f->p, n, "step", 1);
-    case 4: return exported_number(f->p, n, "s", (double)NAN);
+        return exported_number(n, "start", 0) +
+               (double)at[0] * exported_number(n, "step", 1);
+    case 4: return exported_number(n, "s", (double)NAN);
     case 5: return (double)NAN;
     default: return how;
     }
@@ -79,8 +78,8 @@ static int64_t index_at(const struct fold *f, int ids, const int64_t *at, int64_
 /* x[i, j, ...] with tensors of places. */
 static double look_up(const struct fold *f, const struct exported_node *n, value_ref y,
                       const int64_t *at) {
-    int list[EXPORTED_MAX_RANK], x = exported_tensor(f->p, n, "self");
-    int count = exported_tensors(f->p, n, "indices", list, EXPORTED_MAX_RANK), wide = 0;
+    int list[EXPORTED_MAX_RANK], x = exported_tensor(n, "self");
+    int count = exported_tensors(n, "indices", list, EXPORTED_MAX_RANK), wide = 0;
     int64_t from[EXPORTED_MAX_RANK], in[EXPORTED_MAX_RANK];
     if (x < 0 || count < 0 || count > value_of(f, x)->rank)
         return (double)NAN;
@@ -106,7 +105,7 @@ static double look_up(const struct fold *f, const struct exported_node *n, value
 static double gather(const struct fold *f, const struct exported_node *n, int x,
                      const int64_t *at) {
     value_ref v = value_of(f, x);
-    int d = fold_axis(f->p, n, "dim", v->rank, 0), ids = exported_tensor(f->p, n, "index");
+    int d = exported_axis(n, "dim", v->rank, 0), ids = exported_tensor(n, "index");
     int64_t from[EXPORTED_MAX_RANK] = {0};
     if (d < 0 || ids < 0 || value_of(f, ids)->rank != v->rank)
         return (double)NAN;
@@ -117,7 +116,7 @@ static double gather(const struct fold *f, const struct exported_node *n, int x,
 
 static double running_sum(const struct fold *f, const struct exported_node *n, int x,
                           const int64_t *at) {
-    int rank = value_of(f, x)->rank, d = fold_axis(f->p, n, "dim", rank, 0);
+    int rank = value_of(f, x)->rank, d = exported_axis(n, "dim", rank, 0);
     int64_t from[EXPORTED_MAX_RANK];
     double sum = 0;
     memcpy(from, at, sizeof *from * (size_t)rank);
@@ -130,10 +129,10 @@ static double running_sum(const struct fold *f, const struct exported_node *n, i
 
 static double difference(const struct fold *f, const struct exported_node *n, int x,
                          const int64_t *at) {
-    int before = exported_tensor(f->p, n, "prepend");
-    int rank = value_of(f, x)->rank, d = fold_axis(f->p, n, "dim", rank, -1);
+    int before = exported_tensor(n, "prepend");
+    int rank = value_of(f, x)->rank, d = exported_axis(n, "dim", rank, -1);
     int64_t from[EXPORTED_MAX_RANK];
-    if (d < 0 || exported_int(f->p, n, "n", 1) != 1)
+    if (d < 0 || exported_int(n, "n", 1) != 1)
         return (double)NAN;
     memcpy(from, at, sizeof *from * (size_t)rank);
     int64_t first = before >= 0 ? value_of(f, before)->size[d] : 0;
@@ -149,7 +148,7 @@ static double difference(const struct fold *f, const struct exported_node *n, in
 static double triangle(const struct fold *f, const struct exported_node *n, int x,
                        const int64_t *at, bool lower) {
     int rank = value_of(f, x)->rank;
-    int64_t diagonal = exported_int(f->p, n, "diagonal", 0);
+    int64_t diagonal = exported_int(n, "diagonal", 0);
     if (rank < 2)
         return (double)NAN;
     int64_t over = at[rank - 1] - at[rank - 2];
@@ -170,8 +169,7 @@ static const char *second_of(const char *target) {
 
 static double product(const struct fold *f, const struct exported_node *n, value_ref y,
                       const int64_t *at) {
-    int a = exported_tensor(f->p, n, "self"),
-        b = exported_tensor(f->p, n, second_of(n->target));
+    int a = exported_tensor(n, "self"), b = exported_tensor(n, second_of(n->target));
     if (a < 0 || b < 0)
         return (double)NAN;
     value_ref v = value_of(f, a), w = value_of(f, b);
@@ -202,7 +200,7 @@ static bool is_polar(const char *target) {
 
 static double polar(const struct fold *f, const struct exported_node *n, value_ref y,
                     const int64_t *at, bool imaginary) {
-    int a = exported_tensor(f->p, n, "abs"), b = exported_tensor(f->p, n, "angle");
+    int a = exported_tensor(n, "abs"), b = exported_tensor(n, "angle");
     int64_t in[EXPORTED_MAX_RANK], other[EXPORTED_MAX_RANK];
     if (a < 0 || b < 0)
         return (double)NAN;
@@ -229,7 +227,7 @@ double fold_imaginary(const struct fold *f, int value, const int64_t *at) {
     if (is_polar(n->target))
         return polar(f, n, v, at, true);
     if (c->point && c->point->id == POINT_COPY)
-        return fold_imaginary(f, exported_tensor(f->p, n, c->point->arg[0]), at);
+        return fold_imaginary(f, exported_tensor(n, c->point->arg[0]), at);
     return fold_moved(f->p, value, at, &from, in) ? fold_imaginary(f, from, in)
                                                   : (double)NAN;
 }
@@ -241,8 +239,8 @@ static double part_of(const struct fold *f, int x, const int64_t *at) {
 /* Is nothing complex computed with? Its parts may be seen as real numbers. */
 static bool is_real(const struct fold *f, const struct exported_node *n) {
     const struct point *p = point_find(n->target);
-    int x = exported_tensor(f->p, n, p && p->arg[0] ? p->arg[0] : "self"),
-        other = p && p->arg[1] ? exported_tensor(f->p, n, p->arg[1]) : -1;
+    int x = exported_tensor(n, p && p->arg[0] ? p->arg[0] : "self"),
+        other = p && p->arg[1] ? exported_tensor(n, p->arg[1]) : -1;
     bool result = value_of(f, n->out[0])->complex,
          operand = (x >= 0 && value_of(f, x)->complex) ||
                    (other >= 0 && value_of(f, other)->complex);
@@ -259,15 +257,15 @@ static double apply(const struct fold *f, const struct exported_node *n,
     double v[3] = {0};
     int64_t in[EXPORTED_MAX_RANK];
     for (int i = 0; i < 3 && point->arg[i]; i++) {
-        int x = exported_tensor(f->p, n, point->arg[i]);
-        v[i] = exported_number(f->p, n, point->arg[i], (double)NAN);
+        int x = exported_tensor(n, point->arg[i]);
+        v[i] = exported_number(n, point->arg[i], (double)NAN);
         if (x >= 0) {
             fold_stretch(value_of(f, x), y, at, in);
             v[i] = fold_at(f, x, in);
         }
     }
     double out = point_apply(point->id, v);
-    const char *how = json_string_value(exported_arg(n, "rounding_mode"));
+    const char *how = exported_text(n, "rounding_mode");
     out = !how ? out : !strcmp(how, "floor") ? floor(out) : trunc(out);
     return point->id == POINT_COPY && y->integer ? y->truth ? out != 0 : trunc(out) : out;
 }
@@ -278,10 +276,10 @@ static double compute(const struct fold *f, int value, const int64_t *at) {
     const char *t = n->target + 5;
     int64_t in[EXPORTED_MAX_RANK];
     if (f->values[value].maker >= 0)
-        return make(f, n, f->values[value].maker, at);
+        return make(n, f->values[value].maker, at);
     if (f->values[value].point)
         return apply(f, n, f->values[value].point, y, at);
-    int x = exported_tensor(f->p, n, "self");
+    int x = exported_tensor(n, "self");
     int moved;
     if (fold_is_move(n->target))
         return fold_moved(f->p, value, at, &moved, in) ? fold_at(f, moved, in)
@@ -384,7 +382,7 @@ static bool known(const struct exported_node *n) {
 /* Of bits of whole numbers it knows nothing, nor of sums with a factor, nor of long running sums. */
 static bool plain(const struct fold *f, const struct exported_node *n) {
     value_ref y = value_of(f, n->out[0]);
-    if (exported_number(f->p, n, "alpha", 1) != 1 ||
+    if (exported_number(n, "alpha", 1) != 1 ||
         (!strcmp(n->target, "aten.cumsum.default") && elements(y) > DENSE_MOST / 4))
         return false;
     return is_real(f, n) && (!strstr(n->target, "bitwise") || y->truth);
@@ -392,18 +390,10 @@ static bool plain(const struct fold *f, const struct exported_node *n) {
 
 /* Are all operands constant? *depth: the deepest of them. */
 static bool operands_are(struct fold *f, const struct exported_node *n, int *depth) {
-    const json_t *input;
-    size_t i;
-    int list[LIST_MOST];
-    json_array_foreach(n->inputs, i, input) {
-        const char *name = json_string_value(json_object_get(input, "name"));
-        int v = name ? exported_tensor(f->p, n, name) : -1;
-        int count = name ? exported_tensors(f->p, n, name, list, LIST_MOST) : -1;
-        const json_t *arg = json_object_get(input, "arg");
-        if (v >= 0)
-            list[0] = v, count = 1;
-        else if (count < 0 && (json_object_get(arg, "as_tensors") ||
-                               json_object_get(arg, "as_optional_tensors")))
+    for (int i = 0; i < n->n_args; i++) {
+        const int *list;
+        int count = exported_values(&n->args[i], &list);
+        if (count > LIST_MOST)
             return false;
         for (int k = 0; k < count; k++) {
             if (list[k] < 0 || !fold_is(f, list[k]))

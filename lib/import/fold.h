@@ -60,8 +60,5 @@ void fold_unflatten(const struct exported_value *v, int64_t n, int64_t *at);
 /* The place in an operand that is stretched to the rank and sizes of the result. */
 void fold_stretch(const struct exported_value *from, const struct exported_value *to,
                   const int64_t *at, int64_t *out);
-/* The axis that an argument names; -1: its operand lacks it. */
-int fold_axis(const struct exported *p, const struct exported_node *n, const char *name,
-              int rank, int missing);
 
 #endif

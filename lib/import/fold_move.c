@@ -26,12 +26,6 @@ void fold_stretch(value_ref from, value_ref to, const int64_t *at, int64_t *out)
     }
 }
 
-int fold_axis(const struct exported *p, const struct exported_node *n, const char *name,
-              int rank, int missing) {
-    int64_t d = exported_int(p, n, name, missing);
-    return d >= -rank && d < rank ? (int)(d < 0 ? d + rank : d) : -1;
-}
-
 /* ---- of one operand -------------------------------------------------------------------------- */
 
 struct move {
@@ -45,13 +39,13 @@ static bool turn(const struct move *m, const int64_t *at, int64_t *out) {
     int64_t order[EXPORTED_MAX_RANK];
     int rank = m->x->rank;
     if (!strcmp(m->n->target, "aten.permute.default")) {
-        if (exported_ints(m->p, m->n, "dims", order, EXPORTED_MAX_RANK) != rank)
+        if (exported_ints(m->n, "dims", order, EXPORTED_MAX_RANK) != rank)
             return false;
     } else {
         bool two = !strcmp(m->n->target, "aten.t.default") ||
                    !strcmp(m->n->target, "aten.numpy_T.default");
-        int a = two ? 0 : fold_axis(m->p, m->n, "dim0", rank, 0);
-        int b = two ? rank - 1 : fold_axis(m->p, m->n, "dim1", rank, 0);
+        int a = two ? 0 : exported_axis(m->n, "dim0", rank, 0);
+        int b = two ? rank - 1 : exported_axis(m->n, "dim1", rank, 0);
         if (a < 0 || b < 0)
             return false;
         for (int i = 0; i < rank; i++)
@@ -69,7 +63,7 @@ static bool turn(const struct move *m, const int64_t *at, int64_t *out) {
 /* From an index on, along one axis; `gone`: that axis is not in the result. */
 static bool cut(const struct move *m, const int64_t *at, int64_t *out, int64_t from,
                 int64_t step, bool gone) {
-    int d = fold_axis(m->p, m->n, "dim", m->x->rank, 0);
+    int d = exported_axis(m->n, "dim", m->x->rank, 0);
     if (d < 0)
         return false;
     if (from < 0)
@@ -80,12 +74,12 @@ static bool cut(const struct move *m, const int64_t *at, int64_t *out, int64_t f
 }
 
 static bool slice(const struct move *m, const int64_t *at, int64_t *out) {
-    return cut(m, at, out, exported_int(m->p, m->n, "start", 0),
-               exported_int(m->p, m->n, "step", 1), false);
+    return cut(m, at, out, exported_int(m->n, "start", 0), exported_int(m->n, "step", 1),
+               false);
 }
 
 static bool pick(const struct move *m, const int64_t *at, int64_t *out) {
-    return cut(m, at, out, exported_int(m->p, m->n, "index", 0), 1, true);
+    return cut(m, at, out, exported_int(m->n, "index", 0), 1, true);
 }
 
 static bool unbind(const struct move *m, const int64_t *at, int64_t *out) {
@@ -94,7 +88,7 @@ static bool unbind(const struct move *m, const int64_t *at, int64_t *out) {
 
 /* Parts lie behind each other. */
 static bool split(const struct move *m, const int64_t *at, int64_t *out) {
-    int d = fold_axis(m->p, m->n, "dim", m->x->rank, 0);
+    int d = exported_axis(m->n, "dim", m->x->rank, 0);
     int64_t from = 0;
     for (int i = 0; d >= 0 && i < m->part; i++) {
         value_ref before = &m->p->values.p[m->n->out[i]];
@@ -115,8 +109,8 @@ static bool expand(const struct move *m, const int64_t *at, int64_t *out) {
 
 /* Each element several times, one behind the other. */
 static bool repeat_each(const struct move *m, const int64_t *at, int64_t *out) {
-    int64_t times = exported_int(m->p, m->n, "repeats", 0);
-    int d = fold_axis(m->p, m->n, "dim", m->x->rank, 0);
+    int64_t times = exported_int(m->n, "repeats", 0);
+    int d = exported_axis(m->n, "dim", m->x->rank, 0);
     if (d < 0 || times < 1 || !exported_arg(m->n, "dim") || m->x->rank != m->y->rank)
         return false;
     memcpy(out, at, sizeof *out * (size_t)m->x->rank);
@@ -181,8 +175,8 @@ static bool is_stack(const char *target) {
 static bool joined(const struct exported *p, const struct exported_node *n,
                    const int64_t *at, int *value, int64_t *from) {
     value_ref y = &p->values.p[n->out[0]];
-    int list[JOINED_MOST], count = exported_tensors(p, n, "tensors", list, JOINED_MOST);
-    int d = fold_axis(p, n, "dim", y->rank, 0);
+    int list[JOINED_MOST], count = exported_tensors(n, "tensors", list, JOINED_MOST);
+    int d = exported_axis(n, "dim", y->rank, 0);
     if (d < 0)
         return false;
     if (is_stack(n->target)) {
@@ -218,7 +212,7 @@ bool fold_moved(const struct exported *p, int result, const int64_t *at, int *va
     const struct exported_node *n = y->node >= 0 ? &p->nodes[y->node] : NULL;
     if (!n || !fold_is_move(n->target))
         return false;
-    int i = find_move(n->target), x = exported_tensor(p, n, "self");
+    int i = find_move(n->target), x = exported_tensor(n, "self");
     if (i < 0)
         return joined(p, n, at, value, from);
     if (x < 0)

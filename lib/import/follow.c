@@ -45,12 +45,12 @@ bool follow_scalar(struct follow *t, const struct followed *x, double *out) {
 
 const struct followed *follow_arg(struct follow *t, const struct exported_node *n,
                                   const char *name) {
-    int v = exported_tensor(t->p, n, name);
+    int v = exported_tensor(n, name);
     if (v >= 0)
         return t->values[v];
     if (!exported_arg(n, name))
         return NULL;
-    double number = exported_number(t->p, n, name, (double)NAN);
+    double number = exported_number(n, name, (double)NAN);
     if (isnan(number))
         return NULL;
     struct followed *x = follow_new(t, FORM_CONSTANT, NULL);
@@ -88,7 +88,8 @@ void follow_param(struct follow *t, int op, const struct followed *w, struct axi
     o->param[o->n_param++] = (struct found_param){w->param, dims, -1, 0, -1};
 }
 
-void follow_fixed(struct follow *t, int op, struct axis dims) {
+/* A parameter that the program lacks and the kind of the op needs: it stays as it begins, frozen. */
+static void fixed_param(struct follow *t, int op, struct axis dims) {
     struct followed_param p = {.value = -1, .rank = 1, .axis = {dims}};
     struct followed w = {.param = (int)t->params.n};
     arr_push(&t->params, p);
@@ -123,7 +124,7 @@ bool follow_norm_params(struct follow *t, int op, const struct followed *x,
     if (bias && bias->form != FORM_PARAMETER)
         return follow_refuse(t, "a norm whose bias is no parameter"), false;
     if (!weight)
-        follow_fixed(t, op, x->axis[x->rank - 1]);
+        fixed_param(t, op, x->axis[x->rank - 1]);
     if ((weight && !give_row(t, op, x, weight)) || (bias && !give_row(t, op, x, bias)))
         return false;
     if (offset)

@@ -192,8 +192,6 @@ const struct followed *follow_arg(struct follow *t, const struct exported_node *
 int follow_op(struct follow *t, int kind, struct axis dims);
 void follow_operand(struct follow *t, int op, const struct followed *x);
 void follow_param(struct follow *t, int op, const struct followed *w, struct axis dims);
-/* A parameter that the program lacks and the kind of the op needs: it stays as it begins, frozen. */
-void follow_fixed(struct follow *t, int op, struct axis dims);
 void follow_attr(struct follow *t, int op, const char *name, json_t *v);
 /* The weight of the norm `op` of x, NULL: one that stays 1, and its bias, NULL: it has none. */
 bool follow_norm_params(struct follow *t, int op, const struct followed *x,

@@ -40,12 +40,12 @@ bool follow_is_sent(struct follow *t, const struct axis *a) {
 /* The largest shares of each row, and whose they are. */
 static const struct followed *choose(struct follow *t, const struct exported_node *n) {
     const struct followed *x = follow_arg(t, n, "self");
-    int64_t k = exported_int(t->p, n, "k", 0);
+    int64_t k = exported_int(n, "k", 0);
     if (!x || x->form != FORM_CHANCES || n->n_out != 2 || k < 1 || k > 1 << 16 ||
-        !exported_int(t->p, n, "largest", 1))
+        !exported_int(n, "largest", 1))
         return follow_refuse(t, "the largest of what is no softmax of a product");
     const struct followed *logits = follow_whole(t, x->of);
-    int64_t d = exported_int(t->p, n, "dim", -1);
+    int64_t d = exported_int(n, "dim", -1);
     if (!logits || !follow_is_plain(t, logits) || follow_dims(t, logits).n < 3 ||
         (d != -1 && d != x->rank - 1))
         return follow_refuse(t, "a choice that is none for each position");
@@ -63,8 +63,7 @@ static const struct followed *sort(struct follow *t, const struct exported_node 
     const struct followed *x = follow_arg(t, n, "self");
     bool places = !strcmp(n->target, "aten.argsort.default") ||
                   !strcmp(n->target, "aten.argsort.stable");
-    if (!is_step(x, ROUTED_CHOICE) || x->rank != 1 ||
-        exported_int(t->p, n, "descending", 0))
+    if (!is_step(x, ROUTED_CHOICE) || x->rank != 1 || exported_int(n, "descending", 0))
         return follow_refuse(t, "data are sorted");
     const struct followed *order = routed(t, x, x->routing, ROUTED_ORDER);
     if (places)
@@ -76,8 +75,8 @@ static const struct followed *sort(struct follow *t, const struct exported_node 
 
 /* Where each choice went: the places 0, 1, .. put where the order says. */
 static const struct followed *put(struct follow *t, const struct exported_node *n) {
-    int list[2], count = exported_tensors(t->p, n, "indices", list, 2);
-    int values = exported_tensor(t->p, n, "values");
+    int list[2], count = exported_tensors(n, "indices", list, 2);
+    int values = exported_tensor(n, "values");
     const struct followed *x = count == 1 && list[0] >= 0 ? t->values[list[0]] : NULL;
     if (!is_step(x, ROUTED_ORDER) || values < 0 || !fold_is(&t->fold, values) ||
         t->p->values.p[values].rank != 1)
@@ -96,9 +95,9 @@ static const struct followed *count(struct follow *t, const struct exported_node
     const struct followed *logits = x->routing->logits;
     like.axis[0] = logits->axis[logits->rank - 1];
     int64_t experts = axes_size(&t->axes, &like.axis[0]);
-    if (is_step(x, ROUTED_SORTED) && exported_int(t->p, n, "bins", 100) == experts &&
-        exported_number(t->p, n, "min", 0) == 0 &&
-        exported_number(t->p, n, "max", 0) == (double)(experts - 1))
+    if (is_step(x, ROUTED_SORTED) && exported_int(n, "bins", 100) == experts &&
+        exported_number(n, "min", 0) == 0 &&
+        exported_number(n, "max", 0) == (double)(experts - 1))
         return routed(t, &like, x->routing, ROUTED_COUNTS);
     return follow_refuse(t, "a histogram that is none of all experts");
 }
@@ -212,8 +211,8 @@ static const struct followed *combine(struct follow *t, const struct exported_no
     struct routing *r = x->routing;
     int64_t dim[2];
     struct axis top = axis_of(r->top), dims = follow_dims(t, r->logits);
-    if (x->rank != 3 || exported_ints(t->p, n, "dim", dim, 2) != 1 ||
-        (dim[0] != 1 && dim[0] != -2) || exported_int(t->p, n, "keepdim", 0) ||
+    if (x->rank != 3 || exported_ints(n, "dim", dim, 2) != 1 ||
+        (dim[0] != 1 && dim[0] != -2) || exported_int(n, "keepdim", 0) ||
         !axes_same(&t->axes, &x->axis[1], &top) || r->route < 0)
         return follow_refuse(t, "a sum that is none over the choices of a token");
     struct axis all = follow_dims(t, x->of);
@@ -246,8 +245,8 @@ static const struct followed *add_up(struct follow *t, const struct exported_nod
     int64_t dim[2];
     if (is_step(x, ROUTED_BROUGHT))
         return combine(t, n, x);
-    if (!is_step(x, ROUTED_GATES) || exported_ints(t->p, n, "dim", dim, 2) != 1 ||
-        (dim[0] != -1 && dim[0] != x->rank - 1) || !exported_int(t->p, n, "keepdim", 0))
+    if (!is_step(x, ROUTED_GATES) || exported_ints(n, "dim", dim, 2) != 1 ||
+        (dim[0] != -1 && dim[0] != x->rank - 1) || !exported_int(n, "keepdim", 0))
         return follow_refuse(t, "a sum of what was chosen");
     struct followed *y = (struct followed *)routed(t, x, x->routing, ROUTED_SUM);
     y->half = x->half;
@@ -301,7 +300,7 @@ static const struct followed *of_routed(struct follow *t, const struct exported_
         return is_step(x, ROUTED_COUNTS) ? routed(t, x, x->routing, ROUTED_ENDS)
                                          : follow_refuse(t, "a running sum of data");
     const struct followed *b = p && p->arg[1] ? follow_arg(t, n, p->arg[1]) : NULL;
-    const char *how = json_string_value(exported_arg(n, "rounding_mode"));
+    const char *how = exported_text(n, "rounding_mode");
     if (b)
         return of_two(t, p, x, b, how && !strcmp(how, "floor"));
     *known = false;
@@ -323,7 +322,7 @@ const struct followed *follow_experts(struct follow *t, const struct exported_no
         !strcmp(n->target, "transformers.grouped_mm_fallback.default"))
         return multiply(t, n);
     if (!strcmp(n->target, "aten.index.Tensor") &&
-        exported_tensors(t->p, n, "indices", list, 2) == 1 && list[0] >= 0 && x) {
+        exported_tensors(n, "indices", list, 2) == 1 && list[0] >= 0 && x) {
         const struct followed *at = t->values[list[0]];
         if (x->form == FORM_ROUTED || (at && at->form == FORM_ROUTED))
             return look_up(t, x, at);

@@ -10,7 +10,7 @@ static const struct followed *norm(struct follow *t, const struct exported_node 
                                    enum kind_id kind, double eps) {
     int64_t shape[2];
     const struct followed *x = follow_arg(t, n, "input");
-    if (!x || exported_ints(t->p, n, "normalized_shape", shape, 2) != 1)
+    if (!x || exported_ints(n, "normalized_shape", shape, 2) != 1)
         return follow_refuse(t, "a norm over several dims");
     x = follow_whole(t, x);
     if (!x || !follow_is_plain(t, x) || !x->rank)
@@ -20,7 +20,7 @@ static const struct followed *norm(struct follow *t, const struct exported_node 
     follow_operand(t, op, x);
     if (!follow_norm_params(t, op, x, follow_arg(t, n, "weight"), bias))
         return NULL;
-    follow_attr(t, op, "eps", json_real(exported_number(t->p, n, "eps", eps)));
+    follow_attr(t, op, "eps", json_real(exported_number(n, "eps", eps)));
     return follow_tensor(t, op, x);
 }
 
@@ -78,7 +78,7 @@ const struct followed *follow_mean(struct follow *t, const struct followed *x,
 static const struct followed *mean(struct follow *t, const struct exported_node *n) {
     int64_t dim[EXPORTED_MAX_RANK];
     const struct followed *x = follow_arg(t, n, "self");
-    int count = exported_ints(t->p, n, "dim", dim, EXPORTED_MAX_RANK);
+    int count = exported_ints(n, "dim", dim, EXPORTED_MAX_RANK);
     unsigned over = 0;
     if (!x || count < 1)
         return follow_refuse(t, "a mean over all dims");
@@ -88,7 +88,7 @@ static const struct followed *mean(struct follow *t, const struct exported_node 
             return follow_refuse(t, "a mean over a dim that its operand lacks");
         over |= 1u << d;
     }
-    return follow_mean(t, x, over, exported_int(t->p, n, "keepdim", 0));
+    return follow_mean(t, x, over, exported_int(n, "keepdim", 0));
 }
 
 /* ---- softmax and losses ------------------------------------------------------------------------- */
@@ -98,7 +98,7 @@ static const struct followed *softmax(struct follow *t, const struct exported_no
     bool tensor = x && (x->form == FORM_TENSOR || x->form == FORM_POINT);
     if (!x || (x->form != FORM_SCORES && !tensor))
         return follow_refuse(t, "a softmax outside of attention");
-    int64_t d = exported_int(t->p, n, "dim", -1);
+    int64_t d = exported_int(n, "dim", -1);
     if (d != -1 && d != x->rank - 1)
         return follow_refuse(t, "a softmax over queries");
     struct followed *y = follow_new(t, tensor ? FORM_CHANCES : FORM_SHARES, x);
@@ -118,8 +118,8 @@ static const struct followed *any(struct follow *t, const struct exported_node *
 /* The mean over all targets, which are an input as it is. */
 static const struct followed *loss(struct follow *t, const struct exported_node *n) {
     const struct followed *x = follow_arg(t, n, "self"), *y = follow_arg(t, n, "target");
-    if (!x || !y || exported_int(t->p, n, "reduction", 1) != 1 ||
-        exported_arg(n, "weight") || exported_number(t->p, n, "label_smoothing", 0) != 0)
+    if (!x || !y || exported_int(n, "reduction", 1) != 1 || exported_arg(n, "weight") ||
+        exported_number(n, "label_smoothing", 0) != 0)
         return follow_refuse(t, "a loss with weights or smoothing, or that is no mean");
     x = follow_whole(t, x);
     y = y->form == FORM_TENSOR ? y : NULL;
@@ -161,9 +161,9 @@ static const struct followed *attention(struct follow *t, const struct exported_
     axis[k->rank - 2] = k->axis[k->rank - 1];
     int64_t d = axes_size(&t->axes, &q->axis[q->rank - 1]);
     struct followed *s = follow_new(t, FORM_SCORES, q), *shares;
-    s->number = scale * exported_number(t->p, n, "scale", 1 / sqrt((double)d));
+    s->number = scale * exported_number(n, "scale", 1 / sqrt((double)d));
     s->of = follow_unscaled(t, q, &s->number);
-    s->cap = exported_number(t->p, n, "softcap", 0); /* an argument of ONNX */
+    s->cap = exported_number(n, "softcap", 0); /* an argument of ONNX */
     s->number /= s->cap > 0 ? s->cap : 1;
     s->with = follow_reaxed(t, k, k->rank, axis);
     s->axis[q->rank - 1] = axis[k->rank - 1];
@@ -174,7 +174,7 @@ static const struct followed *attention(struct follow *t, const struct exported_
                                                           : MASK_ADDED;
     shares = follow_new(t, FORM_SHARES, s);
     shares->of = s;
-    return follow_attend(t, shares, v, exported_int(t->p, n, "is_causal", 0));
+    return follow_attend(t, shares, v, exported_int(n, "is_causal", 0));
 }
 
 const struct followed *follow_layer(struct follow *t, const struct exported_node *n,

@@ -42,15 +42,15 @@ static int mixes(const struct follow *t, const struct exported_node *n,
     int list[OPEN_MOST], count = 0, kept = 0;
     if (!strcmp(n->target, "aten.cat.default") ||
         !strcmp(n->target, "aten.stack.default")) {
-        count = exported_tensors(t->p, n, "tensors", list, OPEN_MOST);
+        count = exported_tensors(n, "tensors", list, OPEN_MOST);
     } else if (fold_is_move(n->target) || follow_is_paired(n->target)) {
-        list[count++] = exported_tensor(t->p, n, "self");
+        list[count++] = exported_tensor(n, "self");
     } else if (p && (p->id == POINT_NEG || p->id == POINT_COPY)) {
-        list[count++] = exported_tensor(t->p, n, p->arg[0]);
-    } else if ((is_sum(p) || is_product(p)) && exported_number(t->p, n, "alpha", 1) == 1 &&
+        list[count++] = exported_tensor(n, p->arg[0]);
+    } else if ((is_sum(p) || is_product(p)) && exported_number(n, "alpha", 1) == 1 &&
                !exported_arg(n, "rounding_mode")) {
         for (int i = 0; i < 2; i++)
-            list[count++] = exported_tensor(t->p, n, p->arg[i]);
+            list[count++] = exported_tensor(n, p->arg[i]);
     }
     for (int i = 0; i < count; i++)
         if (list[i] >= 0 && !is_constant(t, list[i]))
@@ -134,12 +134,12 @@ static bool trace_product(struct trace *r, const struct exported_node *n, int va
                           const int64_t *at, int part, double by, int depth) {
     const struct point *p = point_find(n->target);
     struct follow *t = r->t;
-    int a = exported_tensor(t->p, n, p->arg[0]), b = exported_tensor(t->p, n, p->arg[1]);
+    int a = exported_tensor(n, p->arg[0]), b = exported_tensor(n, p->arg[1]);
     int64_t in[EXPORTED_MAX_RANK], other[EXPORTED_MAX_RANK];
     if (a < 0 || (is_constant(t, a) && (p->id == POINT_DIV || b < 0)))
         return false;
     int x = is_constant(t, a) ? b : a, c = x == a ? b : a;
-    double re = exported_number(t->p, n, p->arg[1], (double)NAN), im = 0;
+    double re = exported_number(n, p->arg[1], (double)NAN), im = 0;
     place_of(r, x, value, at, in);
     if (c >= 0) {
         if (!fold_is(&t->fold, c)) /* which reads its numbers, where they are in the file */
@@ -166,7 +166,7 @@ static bool trace_point(struct trace *r, const struct exported_node *n, int valu
     if (is_product(p))
         return trace_product(r, n, value, at, part, by, depth);
     for (int i = 0; i < (is_sum(p) ? 2 : 1); i++) {
-        int x = exported_tensor(r->t->p, n, p->arg[i]);
+        int x = exported_tensor(n, p->arg[i]);
         double sign = p->id == POINT_NEG || (p->id == POINT_SUB && i) ? -1 : 1;
         if (x < 0)
             return false;
@@ -194,7 +194,7 @@ static bool trace(struct trace *r, int value, const int64_t *at, int part, doubl
     if (!follow_is_paired(n->target))
         return !fold_is_move(n->target) &&
                trace_point(r, n, value, at, part, by, depth - 1);
-    from = exported_tensor(p, n, "self");
+    from = exported_tensor(n, "self");
     memcpy(in, at, sizeof *in * (size_t)v->rank);
     if (is_as_real(n->target))
         return v->rank > 0 && trace(r, from, in, at[v->rank - 1] != 0, by, depth - 1);

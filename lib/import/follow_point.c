@@ -182,7 +182,7 @@ static bool is_zeros(struct follow *t, const struct followed *x) {
 static const struct followed *add(struct follow *t, const struct exported_node *n,
                                   const struct followed *a, const struct followed *b) {
     double number;
-    if (exported_number(t->p, n, "alpha", 1) != 1)
+    if (exported_number(n, "alpha", 1) != 1)
         return follow_refuse(t, "a sum with a factor");
     if (a->form == FORM_MEAN_SQUARE && follow_scalar(t, b, &number)) {
         struct followed *y = (struct followed *)follow_reaxed(t, a, a->rank, a->axis);
@@ -349,9 +349,9 @@ static const struct followed *unseen(struct follow *t, const struct followed *a,
 
 static const struct followed *copy(struct follow *t, const struct exported_node *n,
                                    const struct followed *x) {
-    double rate = exported_number(t->p, n, "p", 0);
+    double rate = exported_number(n, "p", 0);
     if (strcmp(n->target, "aten.dropout.default") != 0 || rate == 0 ||
-        !exported_int(t->p, n, "train", 0))
+        !exported_int(n, "train", 0))
         return x;
     if (x->form == FORM_SHARES) {
         json_t *note = json_string("what drops out of the shares of attention is left out");

@@ -157,10 +157,10 @@ static const struct followed *product(struct follow *t, const struct followed *a
 
 /* ---- convolution -------------------------------------------------------------------------------------- */
 
-static bool alike(struct follow *t, const struct exported_node *n, const char *name,
-                  int64_t missing, int64_t *out) {
+static bool alike(const struct exported_node *n, const char *name, int64_t missing,
+                  int64_t *out) {
     int64_t v[2];
-    int count = exported_ints(t->p, n, name, v, 2);
+    int count = exported_ints(n, name, v, 2);
     *out = count > 0 ? v[0] : missing;
     return count <= 0 || count == 1 || (count == 2 && v[0] == v[1]);
 }
@@ -205,9 +205,9 @@ static const struct followed *convolve(struct follow *t, const struct exported_n
     if (!x || x->rank != 4 || w->rank != 4 || v->rank != 4 ||
         !(x = follow_arrange(t, x, order, 4)))
         return follow_refuse(t, "a convolution that is none of images");
-    if (!alike(t, n, "stride", 1, &stride) || !alike(t, n, "padding", 0, &padding) ||
-        !alike(t, n, "dilation", 1, &dilation) || dilation != 1 ||
-        exported_int(t->p, n, "groups", 1) != 1 || exported_int(t->p, n, "transposed", 0))
+    if (!alike(n, "stride", 1, &stride) || !alike(n, "padding", 0, &padding) ||
+        !alike(n, "dilation", 1, &dilation) || dilation != 1 ||
+        exported_int(n, "groups", 1) != 1 || exported_int(n, "transposed", 0))
         return follow_refuse(t, "a convolution with groups, dilation, or of two strides");
     struct axis c = x->axis[1], wc = w->axis[1];
     if (axes_unify(&t->axes, &c, &wc) != AXES_ONE)

@@ -81,7 +81,7 @@ static const struct followed *sum(struct follow *t, const struct followed *x,
 static const struct followed *pick(struct follow *t, const struct exported_node *n) {
     const struct followed *x = follow_arg(t, n, "self"), *index = follow_arg(t, n, "index");
     if (!x || !index || (x->form != FORM_LOG_SHARES && x->form != FORM_SHIFTED) ||
-        x->rank != index->rank || exported_int(t->p, n, "dim", -1) != x->rank - 1)
+        x->rank != index->rank || exported_int(n, "dim", -1) != x->rank - 1)
         return follow_refuse(t, "elements are chosen by data");
     struct followed *y = follow_new(t, FORM_PICKED, index);
     y->of = x->of;
@@ -105,7 +105,7 @@ const struct followed *follow_reduce(struct follow *t, const struct exported_nod
     if (picks)
         return pick(t, n);
     const struct followed *x = follow_arg(t, n, "self");
-    int count = exported_ints(t->p, n, "dim", dim, EXPORTED_MAX_RANK);
+    int count = exported_ints(n, "dim", dim, EXPORTED_MAX_RANK);
     if (!x || count < 1)
         return follow_refuse(t, "a sum or maximum over all dims");
     for (int i = 0; i < count; i++) {
@@ -118,7 +118,7 @@ const struct followed *follow_reduce(struct follow *t, const struct exported_nod
                                : is_tensor(x) && over == 1u << (x->rank - 1)
                                    ? row_of(t, FORM_MAX, x, x)
                                    : follow_refuse(t, "a maximum outside of softmax");
-    if (!y || !exported_int(t->p, n, "keepdim", 0) || y->rank == x->rank)
+    if (!y || !exported_int(n, "keepdim", 0) || y->rank == x->rank)
         return y;
     struct axis axis[EXPORTED_MAX_RANK] = {{0}};
     for (int i = 0, k = 0; i < x->rank; i++)

@@ -96,16 +96,11 @@ static bool has_sizes(struct follow *t, const struct followed *x, int value) {
 /* The results are tensors of which nothing is known, so that what follows is seen too. */
 static void refuse_node(struct follow *t, const struct exported_node *n) {
     struct axis none = {0};
-    int op = follow_op(t, FOUND_REFUSED, none), list[16];
-    const json_t *input;
-    size_t i;
+    int op = follow_op(t, FOUND_REFUSED, none);
     bool follows = false;
-    json_array_foreach(n->inputs, i, input) {
-        const char *name = json_string_value(json_object_get(input, "name"));
-        int v = name ? exported_tensor(t->p, n, name) : -1;
-        int count = name ? exported_tensors(t->p, n, name, list, 16) : -1;
-        if (v >= 0)
-            list[0] = v, count = 1;
+    for (int i = 0; i < n->n_args; i++) {
+        const int *list;
+        int count = exported_values(&n->args[i], &list);
         for (int k = 0; k < count; k++) {
             const struct followed *x = list[k] >= 0 ? t->values[list[k]] : NULL;
             if (x && x->form == FORM_CONSTANT && x->value >= 0 &&
@@ -158,7 +153,7 @@ static bool constant_node(struct follow *t, const struct exported_node *n) {
 /* What is changed in place is the result from then on. What it was a view of has changed too: nothing is known of
  * that. */
 static void change(struct follow *t, const struct exported_node *n) {
-    int self = exported_tensor(t->p, n, "self");
+    int self = exported_tensor(n, "self");
     if (self < 0 || !is_in_place(n->target))
         return;
     t->values[self] = t->values[n->out[0]];
@@ -166,7 +161,7 @@ static void change(struct follow *t, const struct exported_node *n) {
         fold_change(&t->fold, self, n->out[0]);
     for (int v = self, node; (node = t->p->values.p[v].node) >= 0;) {
         const struct exported_node *m = &t->p->nodes[node];
-        v = fold_is_move(m->target) ? exported_tensor(t->p, m, "self") : -1;
+        v = fold_is_move(m->target) ? exported_tensor(m, "self") : -1;
         if (v < 0)
             break;
         fold_change(&t->fold, v, -1);

@@ -5,12 +5,6 @@
 
 enum { PARTS_MOST = 64, JOINED_MOST = 16 };
 
-static int arg_axis(struct follow *t, const struct exported_node *n, const char *name,
-                    int rank, int missing) {
-    int64_t d = exported_int(t->p, n, name, missing);
-    return d >= -rank && d < rank ? (int)(d < 0 ? d + rank : d) : -1;
-}
-
 /* ---- sizes: view, reshape ---------------------------------------------------------------------- */
 
 /* Deals the atoms of all axes, in their order, out to axes of these sizes. */
@@ -68,15 +62,15 @@ static const struct followed *turn(struct follow *t, const struct exported_node 
     struct axis axis[EXPORTED_MAX_RANK];
     int64_t order[EXPORTED_MAX_RANK];
     if (!strcmp(n->target, "aten.permute.default")) {
-        if (exported_ints(t->p, n, "dims", order, EXPORTED_MAX_RANK) != x->rank)
+        if (exported_ints(n, "dims", order, EXPORTED_MAX_RANK) != x->rank)
             return follow_refuse(t, "the order of its axes is not known");
     } else {
         bool two = !strcmp(n->target, "aten.t.default") ||
                    !strcmp(n->target, "aten.numpy_T.default");
         if (two && x->rank > 2)
             return follow_refuse(t, "the order of all its axes is turned");
-        int a = two ? 0 : arg_axis(t, n, "dim0", x->rank, 0);
-        int b = two ? x->rank - 1 : arg_axis(t, n, "dim1", x->rank, 0);
+        int a = two ? 0 : exported_axis(n, "dim0", x->rank, 0);
+        int b = two ? x->rank - 1 : exported_axis(n, "dim1", x->rank, 0);
         for (int i = 0; i < x->rank; i++)
             order[i] = i == a ? b : i == b ? a : i;
     }
@@ -158,10 +152,10 @@ static bool reach_of(struct follow *t, const struct exported_node *n, int64_t al
                      int64_t *from, int64_t *size) {
     int list[EXPORTED_MAX_RANK], one = -1;
     double at = 0;
-    *from = exported_int(t->p, n, "start", 0);
-    int64_t to = exported_int(t->p, n, "end", INT64_MAX);
+    *from = exported_int(n, "start", 0);
+    int64_t to = exported_int(n, "end", INT64_MAX);
     if (!strcmp(n->target, "aten.index.Tensor")) {
-        int count = exported_tensors(t->p, n, "indices", list, EXPORTED_MAX_RANK);
+        int count = exported_tensors(n, "indices", list, EXPORTED_MAX_RANK);
         for (int i = 0; i < count; i++)
             one = list[i] >= 0 ? list[i] : one;
         if (one < 0 || !fold_scalar(&t->fold, one, &at))
@@ -176,11 +170,11 @@ static bool reach_of(struct follow *t, const struct exported_node *n, int64_t al
 }
 
 /* The axis that a slice or an index is of; -1: none or several. */
-static int axis_cut(struct follow *t, const struct exported_node *n, int rank) {
+static int axis_cut(const struct exported_node *n, int rank) {
     int list[EXPORTED_MAX_RANK], d = -1;
     if (strcmp(n->target, "aten.index.Tensor") != 0)
-        return arg_axis(t, n, "dim", rank, 0);
-    int count = exported_tensors(t->p, n, "indices", list, EXPORTED_MAX_RANK);
+        return exported_axis(n, "dim", rank, 0);
+    int count = exported_tensors(n, "indices", list, EXPORTED_MAX_RANK);
     for (int i = 0; i < count; i++)
         if (list[i] >= 0)
             d = d >= 0 || i >= rank ? rank : i;
@@ -192,13 +186,13 @@ static int axis_cut(struct follow *t, const struct exported_node *n, int rank) {
 static bool all_equal(struct follow *t, const struct exported_node *n, int rank, int d,
                       int64_t all, int64_t size) {
     enum { FAR = 24 };
-    int self = exported_tensor(t->p, n, "self");
+    int self = exported_tensor(n, "self");
     for (int i = t->node > FAR ? t->node - FAR : 0; i < t->p->n_nodes && i < t->node + FAR;
          i++) {
         const struct exported_node *m = &t->p->nodes[i];
         if ((strcmp(m->target, "aten.slice.Tensor") != 0 &&
              strcmp(m->target, "aten.index.Tensor") != 0) ||
-            exported_tensor(t->p, m, "self") != self || axis_cut(t, m, rank) != d)
+            exported_tensor(m, "self") != self || axis_cut(m, rank) != d)
             continue;
         const struct exported_value *v = &t->p->values.p[m->out[0]];
         int64_t other = v->rank == rank ? v->size[d] : 0;
@@ -210,11 +204,11 @@ static bool all_equal(struct follow *t, const struct exported_node *n, int rank,
 
 static const struct followed *slice(struct follow *t, const struct exported_node *n,
                                     const struct followed *x) {
-    int d = axis_cut(t, n, x->rank);
+    int d = axis_cut(n, x->rank);
     int64_t from, size, all = d < 0 ? 0 : axes_size(&t->axes, &x->axis[d]);
-    if (d == x->rank - 1 && exported_int(t->p, n, "step", 1) > 1)
+    if (d == x->rank - 1 && exported_int(n, "step", 1) > 1)
         return follow_mixed(t, n->out[0]);
-    if (d < 0 || exported_int(t->p, n, "step", 1) != 1)
+    if (d < 0 || exported_int(n, "step", 1) != 1)
         return follow_refuse(t, "a slice with a step, or of several axes");
     if (!reach_of(t, n, all, &from, &size))
         return follow_refuse(t, "indexes that are no number");
@@ -223,10 +217,10 @@ static const struct followed *slice(struct follow *t, const struct exported_node
 
 static const struct followed *select_one(struct follow *t, const struct exported_node *n,
                                          const struct followed *x) {
-    int d = arg_axis(t, n, "dim", x->rank, 0);
+    int d = exported_axis(n, "dim", x->rank, 0);
     if (d < 0)
         return follow_refuse(t, "an axis that its operand lacks");
-    int64_t all = axes_size(&t->axes, &x->axis[d]), i = exported_int(t->p, n, "index", 0);
+    int64_t all = axes_size(&t->axes, &x->axis[d]), i = exported_int(n, "index", 0);
     const struct followed *y = all > 1 ? follow_select(t, x, d, i < 0 ? i + all : i) : x;
     if (y && all > 1)
         return y;
@@ -244,7 +238,7 @@ static const struct followed *select_one(struct follow *t, const struct exported
 static const struct followed *split(struct follow *t, const struct exported_node *n,
                                     const struct followed *x) {
     bool one = !strcmp(n->target, "aten.unbind.int");
-    int d = arg_axis(t, n, "dim", x->rank, 0);
+    int d = exported_axis(n, "dim", x->rank, 0);
     int64_t from = 0;
     bool equal = true;
     if (d < 0 || n->n_out > PARTS_MOST)
@@ -293,7 +287,7 @@ static bool may_mix(const struct followed *x) {
 /* Rows in front of positions; parts of one tensor in another order, times constants; parts of heads. */
 static const struct followed *join(struct follow *t, const struct exported_node *n) {
     const struct exported_value *to = &t->p->values.p[n->out[0]];
-    int list[JOINED_MOST], count = exported_tensors(t->p, n, "tensors", list, JOINED_MOST);
+    int list[JOINED_MOST], count = exported_tensors(n, "tensors", list, JOINED_MOST);
     const struct followed *v[2] = {NULL};
     bool stack = !strcmp(n->target, "aten.stack.default"), mixes = count > 1;
     for (int i = 0; i < count; i++) {
@@ -306,13 +300,13 @@ static const struct followed *join(struct follow *t, const struct exported_node 
         if (i < 2)
             v[i] = t->values[list[i]];
     }
-    bool last = arg_axis(t, n, "dim", to->rank, 0) == to->rank - 1;
+    bool last = exported_axis(n, "dim", to->rank, 0) == to->rank - 1;
     if (mixes && last && follow_mixed_root(t, n->out[0]) >= 0)
         return follow_mixed(t, n->out[0]);
     if (count != 2 || stack)
         return NULL;
     if (v[0]->form == FORM_PARAMETER && v[0]->rank == 3 && v[1]->rank == 3 &&
-        arg_axis(t, n, "dim", 3, 0) == 1)
+        exported_axis(n, "dim", 3, 0) == 1)
         return follow_prepend(t, v[0], v[1]);
     return last && to->rank == 4 ? join_heads(t, v) : NULL;
 }

@@ -164,7 +164,7 @@ static const struct followed *tensor_of(struct follow *t, const struct followed 
 
 static enum point_id point_of(const struct exported_node *n) {
     const struct point *p = point_find(n->target);
-    const char *how = json_string_value(exported_arg(n, "approximate"));
+    const char *how = exported_text(n, "approximate");
     return p->id == POINT_GELU && how && !strcmp(how, "tanh") ? POINT_GELU_TANH : p->id;
 }
 
@@ -178,7 +178,7 @@ static double evaluate(struct follow *t, const struct followed *f,
     for (int i = 0; i < 3 && p->arg[i]; i++) {
         const struct followed *a = f->arg[i];
         if (!a)
-            v[i] = exported_number(t->p, n, p->arg[i], (double)NAN);
+            v[i] = exported_number(n, p->arg[i], (double)NAN);
         else if (!follow_scalar(t, a, &v[i]))
             v[i] = evaluate(t, a, root, x);
     }

@@ -143,22 +143,23 @@ static int loop(struct translate *t, const struct hlo_instruction *x,
 
 static void unknown(struct translate *t, const struct hlo_instruction *x,
                     const struct made *const *in, struct made *out) {
-    json_t *args = json_array();
+    struct translate_args args = {0};
     for (int i = 0; i < x->operands.n && i < 16; i++)
         if (in[i]->value >= 0 && !in[i]->known)
-            translate_tensor(t, args, arena_printf(&t->p->arena, "in%d", i), in[i]->value);
+            translate_tensor(&args, arena_printf(&t->p->arena, "in%d", i), in[i]->value);
     const char *target = arena_printf(&t->p->arena, "hlo.%s", x->opcode);
     *out = (struct made){.shape = &x->shape};
-    out->value =
-        translate_node(t, target, args, x->shape.rank, x->shape.size, x->shape.type, false);
+    out->value = translate_node(t, target, &args, x->shape.rank, x->shape.size,
+                                x->shape.type, false);
 }
 
 /* What has no parts is not known, and refused once. */
 static int element(struct translate *t, const struct hlo_instruction *x,
                    const struct made *tuple, struct made *out, struct err *err) {
     if (!tuple->n && tuple->value >= 0 && !tuple->known) {
-        json_t *args = translate_tensor(t, json_array(), "self", tuple->value);
-        out->value = translate_node(t, "aten.view.default", args, x->shape.rank,
+        struct translate_args args = {0};
+        translate_tensor(&args, "self", tuple->value);
+        out->value = translate_node(t, "aten.view.default", &args, x->shape.rank,
                                     x->shape.size, x->shape.type, false);
         return 0;
     }
@@ -276,16 +277,10 @@ static int translate_module(struct translate *t, struct err *err) {
 }
 
 int translate_hlo(struct exported *p, const void *bytes, int64_t size, struct err *err) {
-    struct translate t = {.p = p, .turn = -1, .seen = json_object()};
-    *p = (struct exported){
-        .root = json_array(), .value_of = json_object(), .about = "From an HLO module."};
+    struct translate t = {.p = p, .turn = -1, .parts = json_object()};
+    *p = (struct exported){.about = "From an HLO module."};
     int rc = hlo_parse(&t.h, bytes, size, err) < 0 ? -1 : translate_module(&t, err);
-    p->n_nodes = (int)t.nodes.n;
-    p->nodes = arena_array(&p->arena, (size_t)t.nodes.n + 1, sizeof *p->nodes);
-    if (t.nodes.n)
-        memcpy(p->nodes, t.nodes.p, (size_t)t.nodes.n * sizeof *p->nodes);
-    arr_release(&t.nodes);
-    json_decref(t.seen);
+    translate_end(&t);
     hlo_close(&t.h);
     return rc;
 }

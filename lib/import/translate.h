@@ -13,6 +13,7 @@
 #ifndef WEFT_TRANSLATE_H
 #define WEFT_TRANSLATE_H
 
+#include "common/hashtable.h"
 #include "import/exported.h"
 #include "import/hlo.h"
 
@@ -22,6 +23,8 @@ int translate_hlo(struct exported *p, const void *bytes, int64_t size, struct er
  * there is none. Its parameters are written to the file `weights`, as safetensors; NULL: they are not. */
 int translate_onnx(struct exported *p, const void *bytes, int64_t size, const char *folder,
                    const char *weights, struct err *err);
+
+enum { TRANSLATE_MOST_ARGS = 16 };
 
 /* ---- between its files ------------------------------------------------------------------------------- */
 
@@ -43,7 +46,9 @@ struct translate {
     struct hlo h;
     struct exported *p;
     ARR(struct exported_node) nodes;
-    json_t *seen; /* text of a constant node, or name of a parameter -> value */
+    ARR(int) constants;     /* nodes that follow from no data and no parameter: each once */
+    struct hashtable known; /* of them */
+    json_t *parts;          /* path of a parameter that is a part of a stack -> value */
     const struct hlo_instruction *at;
     int64_t turn, work; /* of the loop around, -1; instructions that were looked at */
     const char *stack;  /* what the parameters of the loop are called; NULL */
@@ -58,17 +63,28 @@ bool translate_is_integer(int type);
 /* A value that is made by the next node, or by none; without a path it is called after itself. */
 int translate_value(struct translate *t, enum exported_role role, const char *path,
                     int rank, const int64_t *size, int type);
-/* Nodes: arguments are a list that is taken over; the result has these sizes. */
-json_t *translate_tensor(struct translate *t, json_t *args, const char *name, int value);
-json_t *translate_tensors(struct translate *t, json_t *args, const char *name,
-                          const int *values, int n);
-json_t *translate_text(json_t *args, const char *name, const char *text);
-json_t *translate_int(json_t *args, const char *name, int64_t v);
-json_t *translate_ints(json_t *args, const char *name, const int64_t *v, int n);
-json_t *translate_number(json_t *args, const char *name, double v);
+/* Arguments of a node. They are written down one after the other; lists and texts are borrowed until the node is
+ * there. Each function returns the arguments. */
+struct translate_args {
+    int n;
+    struct exported_arg arg[TRANSLATE_MOST_ARGS];
+};
+struct translate_args *translate_tensor(struct translate_args *args, const char *name,
+                                        int value);
+struct translate_args *translate_tensors(struct translate_args *args, const char *name,
+                                         const int *values, int n);
+struct translate_args *translate_text(struct translate_args *args, const char *name,
+                                      const char *text);
+struct translate_args *translate_int(struct translate_args *args, const char *name,
+                                     int64_t v);
+struct translate_args *translate_ints(struct translate_args *args, const char *name,
+                                      const int64_t *v, int n);
+struct translate_args *translate_number(struct translate_args *args, const char *name,
+                                        double v);
 /* The value; -1 where the program has become too long. */
-int translate_node(struct translate *t, const char *target, json_t *args, int rank,
-                   const int64_t *size, int type, bool constant);
+int translate_node(struct translate *t, const char *target,
+                   const struct translate_args *args, int rank, const int64_t *size,
+                   int type, bool constant);
 int translate_view(struct translate *t, const struct made *x, int value, int rank,
                    const int64_t *size);
 int translate_permute(struct translate *t, const struct made *x, int value,
@@ -79,6 +95,9 @@ int translate_full(struct translate *t, const struct made *x);
 int translate_part(struct translate *t, const struct made *x, int64_t index);
 
 /* ---- translate_op.c, translate_dot.c ----------------------------------------------------------------- */
+
+/* The program gets the nodes; what served to make them is released. */
+void translate_end(struct translate *t);
 
 /* What an instruction without computations of its own makes. False: not known. */
 bool translate_op(struct translate *t, const struct hlo_instruction *x,

@@ -79,9 +79,10 @@ static int multiply(struct translate *t, int a, int b, int type) {
     int64_t size[HLO_MAX_RANK + 1];
     memcpy(size, x->size, sizeof x->size);
     size[x->rank - 1] = y->size[y->rank - 1];
-    json_t *args = translate_tensor(t, json_array(), "self", a);
-    translate_tensor(t, args, "other", b);
-    return translate_node(t, "aten.matmul.default", args, x->rank, size, type, false);
+    struct translate_args args = {0};
+    translate_tensor(&args, "self", a);
+    translate_tensor(&args, "other", b);
+    return translate_node(t, "aten.matmul.default", &args, x->rank, size, type, false);
 }
 
 /* Rows of a product of two tensors: the largest dim of those that are not summed. */
@@ -123,9 +124,10 @@ static int with_columns(struct translate *t, const struct side *s, const int64_t
         size[i] = i < at || i >= at + n ? thin[i] : others[i - at];
     }
     value = translate_view(t, s->x, value, at + n + 2, thin);
-    json_t *args = translate_tensor(t, json_array(), "self", value);
+    struct translate_args args = {0};
+    translate_tensor(&args, "self", value);
     return translate_node(t, "aten.expand.default",
-                          translate_ints(args, "size", size, at + n + 2), at + n + 2, size,
+                          translate_ints(&args, "size", size, at + n + 2), at + n + 2, size,
                           11, s->x->constant);
 }
 
@@ -254,9 +256,10 @@ static bool embedding(struct translate *t, const struct hlo_instruction *x,
     int rows = rows_of(t, ids, vector, rank, size);
     if (rows < 0)
         return false;
-    json_t *args = translate_tensor(t, json_array(), "weight", translate_full(t, in[0]));
+    struct translate_args args = {0};
+    translate_tensor(&args, "weight", translate_full(t, in[0]));
     int y = translate_node(t, "aten.embedding.default",
-                           translate_tensor(t, args, "indices", rows), rank + 1, size,
+                           translate_tensor(&args, "indices", rows), rank + 1, size,
                            x->shape.type, false);
     out->value = translate_view(t, out, y, x->shape.rank, x->shape.size);
     return true;
@@ -278,10 +281,11 @@ static bool choice(struct translate *t, const struct hlo_instruction *x,
     int rows = rows_of(t, in[1], vector, x->shape.rank, x->shape.size);
     if (rows < 0 || x->shape.rank != last + 1)
         return false;
-    json_t *args = translate_tensor(t, json_array(), "self", translate_full(t, in[0]));
-    translate_int(args, "dim", last);
+    struct translate_args args = {0};
+    translate_tensor(&args, "self", translate_full(t, in[0]));
+    translate_int(&args, "dim", last);
     out->value =
-        translate_node(t, "aten.gather.default", translate_tensor(t, args, "index", rows),
+        translate_node(t, "aten.gather.default", translate_tensor(&args, "index", rows),
                        x->shape.rank, x->shape.size, x->shape.type, false);
     return true;
 }

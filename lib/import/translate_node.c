@@ -1,6 +1,8 @@
 /* Values and nodes. */
 #include "import/translate.h"
 
+#include "common/rng.h"
+
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -28,60 +30,72 @@ int translate_value(struct translate *t, enum exported_role role, const char *pa
         v.path = v.name;
     if (rank)
         memcpy(v.size, size, sizeof *size * (size_t)rank);
-    json_object_set_new(t->p->value_of, v.name, json_integer(t->p->values.n));
     arr_push(&t->p->values, v);
     return (int)t->p->values.n - 1;
 }
 
 /* ---- nodes ------------------------------------------------------------------------------------------ */
 
-static json_t *add_arg(json_t *args, const char *name, const char *kind, json_t *v) {
-    json_t *wrapped = json_object(), *arg = json_object();
-    json_object_set_new(wrapped, kind, v);
-    json_object_set_new(arg, "name", json_string(name));
-    json_object_set_new(arg, "arg", wrapped);
-    json_array_append_new(args, arg);
+static struct translate_args *add_arg(struct translate_args *args,
+                                      const struct exported_arg *arg) {
+    if (args->n < TRANSLATE_MOST_ARGS)
+        args->arg[args->n++] = *arg;
     return args;
 }
 
-static json_t *tensor_name(const struct translate *t, int value) {
-    json_t *v = json_object();
-    json_object_set_new(v, "name", json_string(t->p->values.p[value].name));
-    return v;
+struct translate_args *translate_tensor(struct translate_args *args, const char *name,
+                                        int value) {
+    return add_arg(args, &(struct exported_arg){
+                             .name = name, .kind = EXPORTED_TENSOR, .value = value});
 }
 
-json_t *translate_tensor(struct translate *t, json_t *args, const char *name, int value) {
-    return add_arg(args, name, "as_tensor", tensor_name(t, value));
+struct translate_args *translate_tensors(struct translate_args *args, const char *name,
+                                         const int *values, int n) {
+    return add_arg(args,
+                   &(struct exported_arg){
+                       .name = name, .kind = EXPORTED_TENSORS, .n = n, .values = values});
 }
 
-json_t *translate_tensors(struct translate *t, json_t *args, const char *name,
-                          const int *values, int n) {
-    json_t *list = json_array();
-    for (int i = 0; i < n; i++)
-        json_array_append_new(list, tensor_name(t, values[i]));
-    return add_arg(args, name, "as_tensors", list);
+struct translate_args *translate_text(struct translate_args *args, const char *name,
+                                      const char *text) {
+    return add_arg(
+        args, &(struct exported_arg){.name = name, .kind = EXPORTED_TEXT, .text = text});
 }
 
-json_t *translate_text(json_t *args, const char *name, const char *text) {
-    return add_arg(args, name, "as_string", json_string(text));
+struct translate_args *translate_int(struct translate_args *args, const char *name,
+                                     int64_t v) {
+    return add_arg(args,
+                   &(struct exported_arg){.name = name, .kind = EXPORTED_INT, .whole = v});
 }
 
-json_t *translate_int(json_t *args, const char *name, int64_t v) {
-    return add_arg(args, name, "as_int", json_integer(v));
+struct translate_args *translate_ints(struct translate_args *args, const char *name,
+                                      const int64_t *v, int n) {
+    return add_arg(args, &(struct exported_arg){
+                             .name = name, .kind = EXPORTED_INTS, .n = n, .ints = v});
 }
 
-json_t *translate_ints(json_t *args, const char *name, const int64_t *v, int n) {
-    json_t *list = json_array();
-    for (int i = 0; i < n; i++)
-        json_array_append_new(list, json_integer(v[i]));
-    return add_arg(args, name, "as_ints", list);
+struct translate_args *translate_number(struct translate_args *args, const char *name,
+                                        double v) {
+    return add_arg(
+        args, &(struct exported_arg){.name = name, .kind = EXPORTED_NUMBER, .number = v});
 }
 
-json_t *translate_number(json_t *args, const char *name, double v) {
-    return add_arg(args, name, "as_float",
-                   isinf(v)   ? json_string(v < 0 ? "-Infinity" : "Infinity")
-                   : isnan(v) ? json_string("NaN")
-                              : json_real(v));
+/* The program's own copy of what an argument borrows. */
+static void keep_arg(struct arena *a, struct exported_arg *arg) {
+    size_t n = (size_t)arg->n;
+    if (arg->kind == EXPORTED_TEXT) {
+        arg->text = arena_strdup(a, arg->text);
+    } else if (arg->kind == EXPORTED_TENSORS) {
+        int *own = arena_array(a, n + 1, sizeof *own);
+        if (n)
+            memcpy(own, arg->values, n * sizeof *own);
+        arg->values = own;
+    } else if (arg->kind == EXPORTED_INTS) {
+        int64_t *own = arena_array(a, n + 1, sizeof *own);
+        if (n)
+            memcpy(own, arg->ints, n * sizeof *own);
+        arg->ints = own;
+    }
 }
 
 /* The scopes of "jit(f)/layers_3/attn/dot_general" that a model numbers: layers.3.attn. */
@@ -111,35 +125,105 @@ static const char *scope_of(struct translate *t, const char *op_name) {
     return number ? path : "";
 }
 
-int translate_node(struct translate *t, const char *target, json_t *args, int rank,
-                   const int64_t *size, int type, bool constant) {
-    char *key = NULL;
-    if (constant) {
-        char *text = json_dumps(args, JSON_COMPACT);
-        key = arena_printf(&t->p->arena, "%s %d %s", target, type, text);
-        free(text);
-        for (int i = 0; i < rank; i++)
-            key = arena_printf(&t->p->arena, "%s %lld", key, (long long)size[i]);
-        const json_t *seen = json_object_get(t->seen, key);
-        if (seen) {
-            json_decref(args);
-            return (int)json_integer_value(seen);
-        }
+/* ---- constants, of which each is made once ---------------------------------------------------------- */
+
+static const void *elements_of(const struct exported_arg *arg, size_t *bytes) {
+    switch (arg->kind) {
+    case EXPORTED_TENSOR: return *bytes = sizeof arg->value, &arg->value;
+    case EXPORTED_TENSORS: return *bytes = (size_t)arg->n * sizeof(int), arg->values;
+    case EXPORTED_INT: return *bytes = sizeof arg->whole, &arg->whole;
+    case EXPORTED_INTS: return *bytes = (size_t)arg->n * sizeof(int64_t), arg->ints;
+    case EXPORTED_NUMBER: return *bytes = sizeof arg->number, &arg->number;
+    case EXPORTED_TEXT: return *bytes = strlen(arg->text), arg->text;
+    default: return *bytes = 0, arg->name;
     }
-    json_array_append_new(t->p->root, args);
-    int value = translate_value(t, EXPORTED_RESULT, NULL, rank, size, type);
-    struct exported_node n = {.target = target, .inputs = args, .n_out = 1};
-    n.said = t->at->custom[0]
-                 ? arena_printf(&t->p->arena, "%s:%s", t->at->opcode, t->at->custom)
-                 : arena_strdup(&t->p->arena, t->at->opcode);
-    n.place = arena_strdup(&t->p->arena, t->at->op_name[0] ? t->at->op_name : t->at->name);
-    n.path = constant || t->turn >= 0 ? "" : scope_of(t, t->at->op_name);
-    n.out = arena_alloc(&t->p->arena, sizeof *n.out);
+}
+
+/* A node as it would be, and the sizes and type of its result. */
+struct wanted {
+    const struct translate *t;
+    const char *target;
+    const struct translate_args *args;
+    int rank, type;
+    const int64_t *size;
+};
+
+static uint64_t hash_of(const struct wanted *w) {
+    uint64_t hash = hash_bytes(w->target, strlen(w->target), (uint64_t)w->type);
+    for (int i = 0; i < w->args->n; i++) {
+        size_t bytes;
+        const void *at = elements_of(&w->args->arg[i], &bytes);
+        hash = hash_bytes(at, bytes, hash + (uint64_t)w->args->arg[i].kind);
+    }
+    return hash_bytes(w->size, sizeof *w->size * (size_t)w->rank, hash);
+}
+
+static bool is_wanted(const void *entries, int64_t i, const void *key) {
+    const struct wanted *w = key;
+    const struct exported_node *n = &w->t->nodes.p[((const int *)entries)[i]];
+    const struct exported_value *v = &w->t->p->values.p[n->out[0]];
+    if (strcmp(n->target, w->target) != 0 || n->n_args != w->args->n ||
+        v->rank != w->rank || v->integer != translate_is_integer(w->type) ||
+        v->truth != (w->type == 1) ||
+        (w->rank && memcmp(v->size, w->size, sizeof *v->size * (size_t)v->rank) != 0))
+        return false;
+    for (int k = 0; k < n->n_args; k++) {
+        const struct exported_arg *a = &n->args[k], *b = &w->args->arg[k];
+        size_t bytes, other;
+        const void *p = elements_of(a, &bytes), *q = elements_of(b, &other);
+        if (a->kind != b->kind || bytes != other || strcmp(a->name, b->name) != 0 ||
+            (bytes && memcmp(p, q, bytes) != 0))
+            return false;
+    }
+    return true;
+}
+
+/* ---- all nodes -------------------------------------------------------------------------------------- */
+
+static int add_node(struct translate *t, const struct wanted *w, bool constant) {
+    struct arena *a = &t->p->arena;
+    const struct hlo_instruction *at = t->at;
+    struct exported_node n = {.target = w->target, .n_args = w->args->n, .n_out = 1};
+    int value = translate_value(t, EXPORTED_RESULT, NULL, w->rank, w->size, w->type);
+    struct exported_arg *args = arena_array(a, (size_t)n.n_args + 1, sizeof *args);
+    for (int i = 0; i < n.n_args; i++) {
+        args[i] = w->args->arg[i];
+        keep_arg(a, &args[i]);
+    }
+    n.args = args;
+    n.said = at->custom[0] ? arena_printf(a, "%s:%s", at->opcode, at->custom)
+                           : arena_strdup(a, at->opcode);
+    n.place = arena_strdup(a, at->op_name[0] ? at->op_name : at->name);
+    n.path = constant || t->turn >= 0 ? "" : scope_of(t, at->op_name);
+    n.out = arena_alloc(a, sizeof *n.out);
     n.out[0] = value;
     arr_push(&t->nodes, n);
-    if (key)
-        json_object_set_new(t->seen, key, json_integer(value));
     return value;
+}
+
+int translate_node(struct translate *t, const char *target,
+                   const struct translate_args *args, int rank, const int64_t *size,
+                   int type, bool constant) {
+    struct wanted w = {t, target, args, rank, type, size};
+    if (!constant)
+        return add_node(t, &w, false);
+    int64_t i = hashtable_put(&t->known, hash_of(&w), is_wanted, t->constants.p, &w);
+    if (i < t->constants.n)
+        return t->nodes.p[t->constants.p[i]].out[0];
+    arr_push(&t->constants, (int)t->nodes.n);
+    return add_node(t, &w, true);
+}
+
+void translate_end(struct translate *t) {
+    struct exported *p = t->p;
+    p->n_nodes = (int)t->nodes.n;
+    p->nodes = arena_array(&p->arena, (size_t)t->nodes.n + 1, sizeof *p->nodes);
+    if (t->nodes.n)
+        memcpy(p->nodes, t->nodes.p, (size_t)t->nodes.n * sizeof *p->nodes);
+    arr_release(&t->nodes);
+    arr_release(&t->constants);
+    hashtable_release(&t->known);
+    json_decref(t->parts);
 }
 
 static const struct exported_value *value_at(const struct translate *t, int value) {
@@ -156,9 +240,10 @@ int translate_view(struct translate *t, const struct made *x, int value, int ran
     const struct exported_value *v = value_at(t, value);
     if (v->rank == rank && !memcmp(v->size, size, sizeof *size * (size_t)rank))
         return value;
-    json_t *args = translate_tensor(t, json_array(), "self", value);
-    return translate_node(t, "aten.view.default", translate_ints(args, "size", size, rank),
-                          rank, size, type_of(t, value), x->constant);
+    struct translate_args args = {0};
+    translate_ints(translate_tensor(&args, "self", value), "size", size, rank);
+    return translate_node(t, "aten.view.default", &args, rank, size, type_of(t, value),
+                          x->constant);
 }
 
 int translate_permute(struct translate *t, const struct made *x, int value,
@@ -172,27 +257,27 @@ int translate_permute(struct translate *t, const struct made *x, int value,
     }
     if (same)
         return value;
-    json_t *args = translate_tensor(t, json_array(), "self", value);
-    return translate_node(t, "aten.permute.default",
-                          translate_ints(args, "dims", order, rank), rank, size,
-                          type_of(t, value), x->constant);
+    struct translate_args args = {0};
+    translate_ints(translate_tensor(&args, "self", value), "dims", order, rank);
+    return translate_node(t, "aten.permute.default", &args, rank, size, type_of(t, value),
+                          x->constant);
 }
 
 int translate_full(struct translate *t, const struct made *x) {
     const struct hlo_shape *s = x->shape;
-    json_t *args = json_array();
+    struct translate_args args = {0};
     if (x->known) {
-        translate_ints(args, "size", s->size, s->rank);
-        translate_number(args, "fill_value", x->number);
-        return translate_node(t, "aten.full.default", args, s->rank, s->size, s->type,
+        translate_ints(&args, "size", s->size, s->rank);
+        translate_number(&args, "fill_value", x->number);
+        return translate_node(t, "aten.full.default", &args, s->rank, s->size, s->type,
                               true);
     }
     const struct exported_value *v = value_at(t, x->value);
     if (v->rank == s->rank && !memcmp(v->size, s->size, sizeof *s->size * (size_t)s->rank))
-        return json_decref(args), x->value;
-    translate_tensor(t, args, "self", x->value);
-    translate_ints(args, "size", s->size, s->rank);
-    return translate_node(t, "aten.expand.default", args, s->rank, s->size, s->type,
+        return x->value;
+    translate_tensor(&args, "self", x->value);
+    translate_ints(&args, "size", s->size, s->rank);
+    return translate_node(t, "aten.expand.default", &args, s->rank, s->size, s->type,
                           x->constant);
 }
 
@@ -209,12 +294,12 @@ int translate_part(struct translate *t, const struct made *x, int64_t index) {
                               dot ? dot + 1 : v->path);
     if (!t->stack)
         t->stack = first;
-    const json_t *seen = json_object_get(t->seen, path);
+    const json_t *seen = json_object_get(t->parts, path);
     if (seen)
         return (int)json_integer_value(seen);
     struct exported_value own = *v;
     int value =
         translate_value(t, EXPORTED_PARAMETER, path, own.rank - 1, own.size + 1, 11);
-    json_object_set_new(t->seen, path, json_integer(value));
+    json_object_set_new(t->parts, path, json_integer(value));
     return value;
 }

@@ -69,22 +69,21 @@ static void look_at(struct onnx_reading *r, const struct onnx_node *n) {
 /* What is not known is refused later, with all else of its kind, where it makes one tensor and the file says which
  * shape that has. */
 static int unknown(struct onnx_reading *r, const struct onnx_node *n, struct err *err) {
-    json_t *args = json_array();
+    struct translate_args args = {0};
     for (int64_t i = 0; i < n->in.n && i < 16; i++) {
         int x = onnx_in(r, n, (int)i);
         if (x >= 0)
-            translate_tensor(&r->t, args, arena_printf(&r->t.p->arena, "in%d", (int)i), x);
+            translate_tensor(&args, arena_printf(&r->t.p->arena, "in%d", (int)i), x);
     }
     const struct onnx_shape *s = NULL;
     for (int64_t i = 0; i < r->g.shapes.n && n->out.n; i++)
         if (!strcmp(r->g.shapes.p[i].name, n->out.p[0]) && r->g.shapes.p[i].rank >= 0)
             s = &r->g.shapes.p[i];
     if (!s || (n->out.n > 1 && *n->out.p[1])) {
-        json_decref(args);
         return err_input(err, "%.64s: no op does what this does: %.80s", r->at.name,
                          r->at.opcode);
     }
-    return onnx_emit(r, arena_printf(&r->t.p->arena, "onnx.%s", n->op), args, s->rank,
+    return onnx_emit(r, arena_printf(&r->t.p->arena, "onnx.%s", n->op), &args, s->rank,
                      s->size, onnx_type_of(s->type));
 }
 
@@ -139,7 +138,7 @@ static int read_model(struct onnx_reading *r, struct err *err) {
 
 int translate_onnx(struct exported *p, const void *bytes, int64_t size, const char *folder,
                    const char *weights, struct err *err) {
-    struct onnx_reading r = {.t = {.p = p, .turn = -1, .seen = json_object()},
+    struct onnx_reading r = {.t = {.p = p, .turn = -1},
                              .fold = {.p = p},
                              .folder = folder,
                              .of = json_object(),
@@ -147,22 +146,14 @@ int translate_onnx(struct exported *p, const void *bytes, int64_t size, const ch
                              .tables = json_object(),
                              .used = json_object(),
                              .err = err};
-    *p = (struct exported){.root = json_array(),
-                           .value_of = json_object(),
-                           .notes = json_array(),
-                           .about = "From a model of ONNX."};
+    *p = (struct exported){.notes = json_array(), .about = "From a model of ONNX."};
     int rc = onnx_parse(&r.g, bytes, size, err) < 0 ? -1 : read_model(&r, err);
     if (rc == 0 && weights)
         rc = onnx_write_weights(&r, weights, err);
-    p->n_nodes = (int)r.t.nodes.n;
-    p->nodes = arena_array(&p->arena, (size_t)r.t.nodes.n + 1, sizeof *p->nodes);
-    if (r.t.nodes.n)
-        memcpy(p->nodes, r.t.nodes.p, (size_t)r.t.nodes.n * sizeof *p->nodes);
+    translate_end(&r.t);
     fold_release(&r.fold);
-    arr_release(&r.t.nodes);
     arr_release(&r.repeats);
     arr_release(&r.sources);
-    json_decref(r.t.seen);
     json_decref(r.of);
     json_decref(r.weights);
     json_decref(r.tables);

@@ -55,9 +55,9 @@ int onnx_tensor_value(struct onnx_reading *r, const struct onnx_tensor *t);
 int onnx_write_weights(const struct onnx_reading *r, const char *path, struct err *err);
 /* That of one sample in place of a tensor that is the same for all. */
 int onnx_thin(const struct onnx_reading *r, int value);
-/* A node of ATen; its arguments are taken over. */
-int onnx_emit(struct onnx_reading *r, const char *target, json_t *args, int rank,
-              const int64_t *size, int type);
+/* A node of ATen. */
+int onnx_emit(struct onnx_reading *r, const char *target, const struct translate_args *args,
+              int rank, const int64_t *size, int type);
 /* Numbers that the program has; they are copied. */
 int onnx_constant(struct onnx_reading *r, int rank, const int64_t *size, int type,
                   const double *numbers);
@@ -65,7 +65,7 @@ int onnx_constant(struct onnx_reading *r, int rank, const int64_t *size, int typ
 int onnx_view(struct onnx_reading *r, int x, int rank, const int64_t *size);
 /* translate_onnx_view.c: an argument, where there is such a value; an axis that counts from the end where it is below
  * zero, -1 outside; axes of an input or, in older files, of an attribute, how many or -1; axes in another order. */
-json_t *onnx_with(struct onnx_reading *r, json_t *args, const char *name, int value);
+struct translate_args *onnx_with(struct translate_args *args, const char *name, int value);
 int onnx_axis(int64_t d, int rank);
 int onnx_axes(struct onnx_reading *r, const struct onnx_node *n, int input, int64_t *out);
 int onnx_permute(struct onnx_reading *r, int x, const int64_t *order);

@@ -77,20 +77,19 @@ static int apply(reading *r, node_ref n, const char *target, const int *in, int 
     const struct point *p = point_find(target);
     if (!stretch(r, in, count, &rank, size))
         return -1;
-    json_t *args = json_array();
+    struct translate_args args = {0};
     if (!p && count == 1)
-        onnx_with(r, args, "self", in[0]);
+        onnx_with(&args, "self", in[0]);
     for (int i = 0; p && i < 3 && p->arg[i]; i++) {
         if (i >= count) {
-            json_decref(args);
             return -1;
         }
-        onnx_with(r, args, p->arg[i], in[i]);
+        onnx_with(&args, p->arg[i], in[i]);
     }
     const struct onnx_attr *how = onnx_attr(n, "approximate");
     if (how && how->text)
-        translate_text(args, "approximate", how->text);
-    return onnx_emit(r, target, args, rank, size, type);
+        translate_text(&args, "approximate", how->text);
+    return onnx_emit(r, target, &args, rank, size, type);
 }
 
 /* Of any number of operands, two by two. */
@@ -141,8 +140,9 @@ static int cast(reading *r, node_ref n) {
                : to == ONNX_BOOL                              ? 1
                : (to >= 2 && to <= 7) || to == 12 || to == 13 ? 5
                                                               : 11;
-    return onnx_emit(r, "aten._to_copy.default", onnx_with(r, json_array(), "self", x),
-                     v->rank, v->size, type);
+    return onnx_emit(r, "aten._to_copy.default",
+                     onnx_with(&(struct translate_args){0}, "self", x), v->rank, v->size,
+                     type);
 }
 
 /* ---- numbers -------------------------------------------------------------------------------------- */
@@ -207,8 +207,9 @@ static int range(reading *r, node_ref n) {
     double count = v[2] == 0 ? -1 : ceil((v[1] - v[0]) / v[2]);
     if (!(count >= 0 && count <= 1 << 24))
         return -1;
-    json_t *args = translate_number(json_array(), "start", v[0]);
-    return onnx_emit(r, "aten.arange.start_step", translate_number(args, "step", v[2]), 1,
+    struct translate_args args = {0};
+    translate_number(&args, "start", v[0]);
+    return onnx_emit(r, "aten.arange.start_step", translate_number(&args, "step", v[2]), 1,
                      &(int64_t){(int64_t)count}, type);
 }
 
@@ -230,8 +231,9 @@ static int filled(reading *r, node_ref n) {
     for (int i = 0; i < rank; i++)
         if (size[i] < 0)
             return -1;
-    json_t *args = translate_ints(json_array(), "size", size, rank);
-    return onnx_emit(r, "aten.full.default", translate_number(args, "fill_value", v), rank,
+    struct translate_args args = {0};
+    translate_ints(&args, "size", size, rank);
+    return onnx_emit(r, "aten.full.default", translate_number(&args, "fill_value", v), rank,
                      size, type);
 }
 
@@ -242,8 +244,9 @@ static int with_number(reading *r, int x, const char *target, const char *name, 
     if (x < 0)
         return -1;
     value_ref y = onnx_value(r, x);
-    json_t *args = onnx_with(r, json_array(), "self", x);
-    return onnx_emit(r, target, translate_int(args, name, v), y->rank, y->size,
+    struct translate_args args = {0};
+    onnx_with(&args, "self", x);
+    return onnx_emit(r, target, translate_int(&args, name, v), y->rank, y->size,
                      onnx_type(r, x));
 }
 
@@ -285,9 +288,10 @@ static int reduce(reading *r, node_ref n) {
     const char *target = !strcmp(n->op, "ReduceMean")  ? "aten.mean.dim"
                          : !strcmp(n->op, "ReduceSum") ? "aten.sum.dim_IntList"
                                                        : "aten.amax.default";
-    json_t *args = onnx_with(r, json_array(), "self", x);
-    translate_ints(args, "dim", axes, count);
-    return onnx_emit(r, target, translate_int(args, "keepdim", keep), rank, size,
+    struct translate_args args = {0};
+    onnx_with(&args, "self", x);
+    translate_ints(&args, "dim", axes, count);
+    return onnx_emit(r, target, translate_int(&args, "keepdim", keep), rank, size,
                      onnx_type(r, x));
 }
 
@@ -299,11 +303,12 @@ static int norm(reading *r, node_ref n) {
     value_ref v = onnx_value(r, x);
     if (onnx_axis(onnx_int(n, "axis", -1), v->rank) != v->rank - 1)
         return -1;
-    json_t *args = onnx_with(r, json_array(), "input", x);
-    translate_ints(args, "normalized_shape", &v->size[v->rank - 1], 1);
-    onnx_with(r, onnx_with(r, args, "weight", w), "bias", onnx_in(r, n, 2));
-    translate_number(args, "eps", onnx_real(n, "epsilon", 1e-5));
-    return onnx_emit(r, rms ? "aten.rms_norm.default" : "aten.layer_norm.default", args,
+    struct translate_args args = {0};
+    onnx_with(&args, "input", x);
+    translate_ints(&args, "normalized_shape", &v->size[v->rank - 1], 1);
+    onnx_with(onnx_with(&args, "weight", w), "bias", onnx_in(r, n, 2));
+    translate_number(&args, "eps", onnx_real(n, "epsilon", 1e-5));
+    return onnx_emit(r, rms ? "aten.rms_norm.default" : "aten.layer_norm.default", &args,
                      v->rank, v->size, 11);
 }
 
@@ -328,9 +333,10 @@ static int matmul(reading *r, node_ref n) {
     }
     size[rank - 2] = x->size[x->rank - 2];
     size[rank - 1] = y->size[y->rank - 1];
-    return onnx_emit(r, "aten.matmul.default",
-                     onnx_with(r, onnx_with(r, json_array(), "self", a), "other", b), rank,
-                     size, 11);
+    return onnx_emit(
+        r, "aten.matmul.default",
+        onnx_with(onnx_with(&(struct translate_args){0}, "self", a), "other", b), rank,
+        size, 11);
 }
 
 static int gemm(reading *r, node_ref n) {
@@ -346,9 +352,11 @@ static int gemm(reading *r, node_ref n) {
     if (onnx_value(r, a)->size[1] != onnx_value(r, b)->size[0])
         return -1;
     int64_t size[] = {onnx_value(r, a)->size[0], onnx_value(r, b)->size[1]};
-    json_t *args = onnx_with(r, json_array(), "self", c < 0 ? a : c);
-    onnx_with(r, c < 0 ? args : onnx_with(r, args, "mat1", a), "mat2", b);
-    return onnx_emit(r, c < 0 ? "aten.mm.default" : "aten.addmm.default", args, 2, size,
+    struct translate_args args = {0};
+    onnx_with(&args, "self", c < 0 ? a : c);
+    onnx_with(&args, "mat1", c < 0 ? -1 : a);
+    onnx_with(&args, "mat2", b);
+    return onnx_emit(r, c < 0 ? "aten.mm.default" : "aten.addmm.default", &args, 2, size,
                      11);
 }
 
@@ -379,13 +387,14 @@ static int convolve(reading *r, node_ref n) {
         if (size[i] < 1)
             return -1;
     }
-    json_t *args = onnx_with(r, onnx_with(r, json_array(), "input", x), "weight", w);
-    onnx_with(r, args, "bias", onnx_in(r, n, 2));
-    translate_ints(args, "stride", &stride, 1);
-    translate_ints(args, "padding", &padding, 1);
-    translate_ints(args, "dilation", &dilation, 1);
-    translate_int(args, "groups", onnx_int(n, "group", 1));
-    return onnx_emit(r, "aten.convolution.default", args, 4, size, 11);
+    struct translate_args args = {0};
+    onnx_with(onnx_with(&args, "input", x), "weight", w);
+    onnx_with(&args, "bias", onnx_in(r, n, 2));
+    translate_ints(&args, "stride", &stride, 1);
+    translate_ints(&args, "padding", &padding, 1);
+    translate_ints(&args, "dilation", &dilation, 1);
+    translate_int(&args, "groups", onnx_int(n, "group", 1));
+    return onnx_emit(r, "aten.convolution.default", &args, 4, size, 11);
 }
 
 /* [b, s, heads d] as [b, heads, s, d]; -1 where it has no such heads. */
@@ -435,14 +444,15 @@ static int attention(reading *r, node_ref n) {
     int64_t size[EXPORTED_MAX_RANK];
     memcpy(size, onnx_value(r, x[0])->size, sizeof size);
     size[3] = onnx_value(r, x[2])->size[3];
-    json_t *args = onnx_with(r, onnx_with(r, json_array(), "query", x[0]), "key", x[1]);
-    onnx_with(r, onnx_with(r, args, "value", x[2]), "attn_mask", x[3]);
-    translate_int(args, "is_causal", onnx_int(n, "is_causal", 0));
+    struct translate_args args = {0};
+    onnx_with(onnx_with(&args, "query", x[0]), "key", x[1]);
+    onnx_with(onnx_with(&args, "value", x[2]), "attn_mask", x[3]);
+    translate_int(&args, "is_causal", onnx_int(n, "is_causal", 0));
     if (onnx_attr(n, "scale"))
-        translate_number(args, "scale", onnx_real(n, "scale", 1));
+        translate_number(&args, "scale", onnx_real(n, "scale", 1));
     if (onnx_real(n, "softcap", 0) > 0)
-        translate_number(args, "softcap", onnx_real(n, "softcap", 0));
-    int y = onnx_emit(r, "aten.scaled_dot_product_attention.default", args, 4, size, 11);
+        translate_number(&args, "softcap", onnx_real(n, "softcap", 0));
+    int y = onnx_emit(r, "aten.scaled_dot_product_attention.default", &args, 4, size, 11);
     return flat && y >= 0 ? joined_heads(r, y) : y;
 }
 

@@ -146,9 +146,10 @@ static int repeat(struct onnx_reading *r, const struct onnx_tensor *t, const cha
     for (int d = 0; d < axes; d++)
         size[d] = 1;
     int one = parameter(r, t, name, t->shape.rank, size);
-    json_t *args = translate_tensor(&r->t, json_array(), "self", one);
-    translate_ints(args, "size", t->shape.size, t->shape.rank);
-    int all = onnx_emit(r, "aten.expand.default", args, t->shape.rank, t->shape.size, 11);
+    struct translate_args args = {0};
+    translate_tensor(&args, "self", one);
+    translate_ints(&args, "size", t->shape.size, t->shape.rank);
+    int all = onnx_emit(r, "aten.expand.default", &args, t->shape.rank, t->shape.size, 11);
     arr_push(&r->repeats, ((struct onnx_repeat){all, one}));
     json_array_append_new(r->t.p->notes,
                           json_sprintf("%.128s is there for each sample: --weights writes "

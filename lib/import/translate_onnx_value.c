@@ -45,29 +45,19 @@ int onnx_known(struct onnx_reading *r, int value, int64_t *out, int most) {
 }
 
 /* Do all tensors among the arguments follow from neither data nor parameters? */
-static bool is_constant(struct onnx_reading *r, const json_t *args) {
-    const json_t *arg, *each;
-    size_t i, k;
-    json_array_foreach(args, i, arg) {
-        const json_t *v = json_object_get(arg, "arg"),
-                     *one = json_object_get(v, "as_tensor"),
-                     *many = json_object_get(v, "as_tensors");
-        json_t *list = one ? json_pack("[O]", one) : json_incref((json_t *)many);
-        bool known = true;
-        json_array_foreach(list, k, each) {
-            const char *name = json_string_value(json_object_get(each, "name"));
-            known &= fold_is(
-                &r->fold, (int)json_integer_value(json_object_get(r->t.p->value_of, name)));
-        }
-        json_decref(list);
-        if (!known)
-            return false;
+static bool is_constant(struct onnx_reading *r, const struct translate_args *args) {
+    for (int i = 0; i < args->n; i++) {
+        const int *values;
+        int n = exported_values(&args->arg[i], &values);
+        for (int k = 0; k < n; k++)
+            if (!fold_is(&r->fold, values[k]))
+                return false;
     }
     return true;
 }
 
-int onnx_emit(struct onnx_reading *r, const char *target, json_t *args, int rank,
-              const int64_t *size, int type) {
+int onnx_emit(struct onnx_reading *r, const char *target, const struct translate_args *args,
+              int rank, const int64_t *size, int type) {
     int64_t before = r->t.nodes.n;
     int value = translate_node(&r->t, target, args, rank, size, type, is_constant(r, args));
     r->t.p->nodes = r->t.nodes.p;
@@ -92,9 +82,10 @@ int onnx_view(struct onnx_reading *r, int x, int rank, const int64_t *size) {
     const struct exported_value *v = onnx_value(r, x);
     if (v->rank == rank && !memcmp(v->size, size, sizeof *size * (size_t)rank))
         return x;
-    json_t *args = translate_tensor(&r->t, json_array(), "self", x);
-    return onnx_emit(r, "aten.view.default", translate_ints(args, "size", size, rank), rank,
-                     size, onnx_type(r, x));
+    struct translate_args args = {0};
+    translate_tensor(&args, "self", x);
+    return onnx_emit(r, "aten.view.default", translate_ints(&args, "size", size, rank),
+                     rank, size, onnx_type(r, x));
 }
 
 /* ---- inputs of nodes ------------------------------------------------------------------------------ */

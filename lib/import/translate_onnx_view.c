@@ -8,8 +8,8 @@ typedef struct onnx_reading reading;
 typedef const struct onnx_node *node_ref;
 typedef const struct exported_value *value_ref;
 
-json_t *onnx_with(reading *r, json_t *args, const char *name, int value) {
-    return value < 0 ? args : translate_tensor(&r->t, args, name, value);
+struct translate_args *onnx_with(struct translate_args *args, const char *name, int value) {
+    return value < 0 ? args : translate_tensor(args, name, value);
 }
 
 int onnx_axis(int64_t d, int rank) {
@@ -117,8 +117,9 @@ int onnx_permute(reading *r, int x, const int64_t *order) {
         seen |= 1u << order[i];
         size[i] = v->size[order[i]];
     }
-    json_t *args = onnx_with(r, json_array(), "self", x);
-    return onnx_emit(r, "aten.permute.default", translate_ints(args, "dims", order, rank),
+    struct translate_args args = {0};
+    onnx_with(&args, "self", x);
+    return onnx_emit(r, "aten.permute.default", translate_ints(&args, "dims", order, rank),
                      rank, size, onnx_type(r, x));
 }
 
@@ -134,8 +135,9 @@ static int transpose(reading *r, node_ref n) {
 }
 
 static int expanded(reading *r, int x, int rank, const int64_t *size) {
-    json_t *args = onnx_with(r, json_array(), "self", x);
-    return onnx_emit(r, "aten.expand.default", translate_ints(args, "size", size, rank),
+    struct translate_args args = {0};
+    onnx_with(&args, "self", x);
+    return onnx_emit(r, "aten.expand.default", translate_ints(&args, "size", size, rank),
                      rank, size, onnx_type(r, x));
 }
 
@@ -173,12 +175,13 @@ static int cut(reading *r, int x, int d, int64_t from, int64_t to, int64_t step)
     size[d] = to > from ? (to - from + step - 1) / step : 0;
     if (size[d] == all)
         return x;
-    json_t *args = onnx_with(r, json_array(), "self", x);
-    translate_int(args, "dim", d);
-    translate_int(args, "start", from);
-    translate_int(args, "end", to);
-    translate_int(args, "step", step);
-    return onnx_emit(r, "aten.slice.Tensor", args, v->rank, size, onnx_type(r, x));
+    struct translate_args args = {0};
+    onnx_with(&args, "self", x);
+    translate_int(&args, "dim", d);
+    translate_int(&args, "start", from);
+    translate_int(&args, "end", to);
+    translate_int(&args, "step", step);
+    return onnx_emit(r, "aten.slice.Tensor", &args, v->rank, size, onnx_type(r, x));
 }
 
 static int slice(reading *r, node_ref n) {
@@ -252,8 +255,9 @@ static int concat(reading *r, node_ref n) {
     }
     if (d < 0)
         return -1;
-    json_t *args = translate_tensors(&r->t, json_array(), "tensors", list, (int)n->in.n);
-    return onnx_emit(r, "aten.cat.default", translate_int(args, "dim", d),
+    struct translate_args args = {0};
+    translate_tensors(&args, "tensors", list, (int)n->in.n);
+    return onnx_emit(r, "aten.cat.default", translate_int(&args, "dim", d),
                      onnx_value(r, list[0])->rank, size, onnx_type(r, list[0]));
 }
 
@@ -265,10 +269,11 @@ static int pick(reading *r, int x, int d, int64_t i) {
     int64_t size[EXPORTED_MAX_RANK];
     for (int k = 0; k < v->rank - 1; k++)
         size[k] = v->size[k < d ? k : k + 1];
-    json_t *args = onnx_with(r, json_array(), "self", x);
-    translate_int(args, "dim", d);
-    translate_int(args, "index", i);
-    return onnx_emit(r, "aten.select.int", args, v->rank - 1, size, onnx_type(r, x));
+    struct translate_args args = {0};
+    onnx_with(&args, "self", x);
+    translate_int(&args, "dim", d);
+    translate_int(&args, "index", i);
+    return onnx_emit(r, "aten.select.int", &args, v->rank - 1, size, onnx_type(r, x));
 }
 
 /* x at places of its first axes. */
@@ -281,10 +286,10 @@ static int look_up(reading *r, int x, const int *at, int n) {
     memcpy(size, places->size, sizeof *size * (size_t)places->rank);
     for (int i = n; i < v->rank; i++)
         size[places->rank + i - n] = v->size[i];
-    json_t *args = onnx_with(r, json_array(), "self", x);
-    return onnx_emit(r, "aten.index.Tensor",
-                     translate_tensors(&r->t, args, "indices", at, n), rank, size,
-                     onnx_type(r, x));
+    struct translate_args args = {0};
+    onnx_with(&args, "self", x);
+    return onnx_emit(r, "aten.index.Tensor", translate_tensors(&args, "indices", at, n),
+                     rank, size, onnx_type(r, x));
 }
 
 /* The tensor that x is with its axes in another order; -1: it is none. */
@@ -292,9 +297,9 @@ static int turned(const reading *r, int x, int64_t *order) {
     value_ref v = onnx_value(r, x);
     const struct exported_node *made = v->node < 0 ? NULL : &r->t.p->nodes[v->node];
     if (!made || strcmp(made->target, "aten.permute.default") != 0 ||
-        exported_ints(r->t.p, made, "dims", order, EXPORTED_MAX_RANK) != v->rank)
+        exported_ints(made, "dims", order, EXPORTED_MAX_RANK) != v->rank)
         return -1;
-    return exported_tensor(r->t.p, made, "self");
+    return exported_tensor(made, "self");
 }
 
 /* Where known indexes of an axis of `all` begin that follow each other; -1: they do not. */
@@ -358,8 +363,9 @@ static int gather(reading *r, node_ref n) {
         return -1;
     memcpy(size, ids->size, sizeof size);
     size[ids->rank] = v->size[1];
-    json_t *args = onnx_with(r, onnx_with(r, json_array(), "weight", x), "indices", at);
-    return onnx_emit(r, "aten.embedding.default", args, ids->rank + 1, size, 11);
+    struct translate_args args = {0};
+    onnx_with(onnx_with(&args, "weight", x), "indices", at);
+    return onnx_emit(r, "aten.embedding.default", &args, ids->rank + 1, size, 11);
 }
 
 /* Places [.., n] of the first n axes. */
@@ -384,9 +390,10 @@ static int gather_elements(reading *r, node_ref n) {
     if (x < 0 || at < 0)
         return -1;
     value_ref v = onnx_value(r, at);
-    json_t *args = onnx_with(r, json_array(), "self", x);
-    translate_int(args, "dim", onnx_int(n, "axis", 0));
-    return onnx_emit(r, "aten.gather.default", onnx_with(r, args, "index", at), v->rank,
+    struct translate_args args = {0};
+    onnx_with(&args, "self", x);
+    translate_int(&args, "dim", onnx_int(n, "axis", 0));
+    return onnx_emit(r, "aten.gather.default", onnx_with(&args, "index", at), v->rank,
                      v->size, onnx_type(r, x));
 }
 

@@ -139,15 +139,15 @@ static bool function(struct translate *t, const struct hlo_instruction *x,
         return apply(x, p, in, out);
     if (!thin_sizes(t, x, in, size))
         return false;
-    json_t *args = json_array();
+    struct translate_args args = {0};
     for (int i = 0; i < n; i++)
         if (in[i]->known)
-            translate_number(args, p->arg[i], in[i]->number);
+            translate_number(&args, p->arg[i], in[i]->number);
         else
-            translate_tensor(t, args, p->arg[i], in[i]->value);
+            translate_tensor(&args, p->arg[i], in[i]->value);
     out->constant = constant;
     out->value =
-        translate_node(t, target, args, x->shape.rank, size, x->shape.type, constant);
+        translate_node(t, target, &args, x->shape.rank, size, x->shape.type, constant);
     return true;
 }
 
@@ -246,12 +246,13 @@ static bool cut(struct translate *t, const struct made *in, const int64_t (*part
         if (v.size[d] == 1 || (from == 0 && to == v.size[d] && step == 1))
             continue;
         v.size[d] = (to - from + step - 1) / step;
-        json_t *args = translate_tensor(t, json_array(), "self", value);
-        translate_int(args, "dim", d);
-        translate_int(args, "start", from);
-        translate_int(args, "end", to);
-        translate_int(args, "step", step);
-        value = translate_node(t, "aten.slice.Tensor", args, rank, v.size,
+        struct translate_args args = {0};
+        translate_tensor(&args, "self", value);
+        translate_int(&args, "dim", d);
+        translate_int(&args, "start", from);
+        translate_int(&args, "end", to);
+        translate_int(&args, "step", step);
+        value = translate_node(t, "aten.slice.Tensor", &args, rank, v.size,
                                v.truth     ? 1
                                : v.integer ? 4
                                            : 11,
@@ -337,19 +338,18 @@ static bool concatenate(struct translate *t, const struct hlo_instruction *x,
             thin = k == d || v->size[k] == first->size[k];
     }
     memcpy(size, x->shape.size, sizeof size);
-    json_t *list = json_array(), *args = json_array();
+    struct translate_args args = {0};
+    int *values = arena_array(&t->h.arena, (size_t)x->operands.n, sizeof *values);
     for (int i = 0; i < x->operands.n; i++) {
-        int value = thin ? in[i]->value : translate_full(t, in[i]);
-        json_array_append_new(list, json_pack("{s:s}", "name", value_at(t, value)->name));
+        int value = values[i] = thin ? in[i]->value : translate_full(t, in[i]);
         for (int k = 0; thin && k < x->shape.rank; k++)
             size[k] = k == d ? size[k] : value_at(t, value)->size[k];
     }
-    json_array_append_new(
-        args, json_pack("{s:s, s:{s:o}}", "name", "tensors", "arg", "as_tensors", list));
+    translate_int(translate_tensors(&args, "tensors", values, x->operands.n), "dim", d);
     out->constant = constant;
     out->rows = rows_of(t, x, in, d);
-    out->value = translate_node(t, "aten.cat.default", translate_int(args, "dim", d),
-                                x->shape.rank, size, x->shape.type, constant);
+    out->value = translate_node(t, "aten.cat.default", &args, x->shape.rank, size,
+                                x->shape.type, constant);
     return true;
 }
 
@@ -359,10 +359,11 @@ static bool iota(struct translate *t, const struct hlo_instruction *x, struct ma
         return false;
     for (int i = 0; i < x->shape.rank; i++)
         size[i] = i == d ? x->shape.size[i] : 1;
+    struct translate_args args = {0};
+    translate_int(&args, "end", size[d]);
     out->constant = true;
-    out->value = translate_node(t, "aten.arange.default",
-                                translate_int(json_array(), "end", size[d]), 1, &size[d],
-                                x->shape.type, true);
+    out->value =
+        translate_node(t, "aten.arange.default", &args, 1, &size[d], x->shape.type, true);
     out->value = translate_view(t, out, out->value, x->shape.rank, size);
     return true;
 }
@@ -413,10 +414,11 @@ static bool reduce(struct translate *t, const struct hlo_instruction *x,
         return reshape(t, x, in[0], out);
     if (!target || in[0]->known)
         return false;
-    json_t *args = translate_tensor(t, json_array(), "self", translate_full(t, in[0]));
+    struct translate_args args = {0};
+    translate_tensor(&args, "self", translate_full(t, in[0]));
     out->constant = in[0]->constant;
-    out->value = translate_node(t, target, translate_ints(args, "dim", dims, n), rank, size,
-                                x->shape.type, out->constant);
+    out->value = translate_node(t, target, translate_ints(&args, "dim", dims, n), rank,
+                                size, x->shape.type, out->constant);
     return true;
 }
 
