@@ -239,8 +239,10 @@ def gpt2():
 
 def decoder(name, **more):
     model = getattr(hf, name + "ForCausalLM")
-    config = model.config_class
-    return lambda: model(config(**{**TINY, **more}))
+    given = {**TINY, **more}
+    if name == "GPTNeoX":
+        del given["num_key_value_heads"]  # which the family does not have
+    return lambda: model(model.config_class(**given))
 
 
 def distilbert():
@@ -309,7 +311,7 @@ CASES = {  # what makes it; its example; targets that are refused
     "llama-tied": dict(make=decoder("Llama", tie_word_embeddings=True, num_key_value_heads=4)),
     "qwen2": dict(make=decoder("Qwen2")), "qwen3": dict(make=decoder("Qwen3", head_dim=16)),
     "mistral": dict(make=decoder("Mistral", sliding_window=None)),
-    "neox": dict(make=decoder("GPTNeoX", rotary_pct=1.0, num_key_value_heads=4), plain=True),
+    "neox": dict(make=decoder("GPTNeoX", rotary_pct=1.0), plain=True),
     "mistral-window": dict(make=decoder("Mistral", sliding_window=7)),
     "gemma": dict(make=decoder("Gemma", head_dim=16, pad_token_id=None)),
     "gemma2": dict(make=decoder("Gemma2", head_dim=16, pad_token_id=None, sliding_window=7)),
@@ -340,6 +342,12 @@ CASES = {  # what makes it; its example; targets that are refused
     "arcee": dict(make=decoder("Arcee", pad_token_id=None), plain=True), "olmo": dict(make=decoder("Olmo"), plain=True),
     "cohere": dict(make=decoder("Cohere", pad_token_id=None), plain=True),
     "cohere2": dict(make=decoder("Cohere2", pad_token_id=None, sliding_window=7), plain=True),
+    "olmo2": dict(make=decoder("Olmo2", pad_token_id=None)),
+    "olmo3": dict(make=decoder("Olmo3", pad_token_id=None, sliding_window=7), plain=True),
+    "olmoe": dict(make=decoder("Olmoe", pad_token_id=None, num_experts=4, num_experts_per_tok=2),
+                  plain=True, beside=BALANCE),
+    "qwen2-moe": dict(make=decoder("Qwen2Moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=40,
+                                   shared_expert_intermediate_size=40, decoder_sparse_step=1), plain=True, beside=BALANCE),
     "nemotron": dict(make=decoder("Nemotron", num_key_value_heads=2, norm_eps=1e-5, head_dim=12)),
     "distilbert": dict(make=distilbert, plain=True),
     "bart": dict(make=bart, pairs=True, plain=True),
@@ -350,7 +358,7 @@ CASES = {  # what makes it; its example; targets that are refused
     "unet": dict(make=UNet, image=image(3, 8, 8), refused="max_pool2d.*cat"),
 }
 FIXTURES = ["gpt2", "llama", "own-gpt", "relative", "unet", "vit", "bert", "gemma", "mixer", "mixtral",
-            "phi3-grouped", "falcon-new", "neox-part", "llama-yarn", "complex", "bare", "thin"]
+            "phi3-grouped", "falcon-new", "neox-part", "llama-yarn", "complex", "bare", "thin", "olmo2", "qwen2-moe"]
 
 
 def export(model, inputs, decompose, path):

@@ -250,6 +250,34 @@ static const struct followed *multiply(struct follow *t, const struct followed *
                : NULL;
 }
 
+static bool is_stretched(struct follow *t, const struct followed *a,
+                         const struct followed *b) {
+    return a->rank > 1 && a->rank == b->rank &&
+           axes_size(&t->axes, &a->axis[a->rank - 1]) == 1 &&
+           axes_size(&t->axes, &b->axis[b->rank - 1]) > 1;
+}
+
+/* One number of a tensor [.., 1] for each row of another [.., h]. */
+static const struct followed *weigh_rows(struct follow *t, const struct followed *by,
+                                         const struct followed *rows) {
+    const struct followed *x = follow_whole(t, by), *y = x ? follow_whole(t, rows) : NULL;
+    if (!y || !follow_is_plain(t, x) || !follow_is_plain(t, y))
+        return follow_refuse(t, "a tensor is stretched over another");
+    for (int i = 0; i < x->rank - 1; i++) {
+        struct axis a = x->axis[i], b = y->axis[i];
+        if (axes_unify(&t->axes, &a, &b) != AXES_ONE)
+            return follow_refuse(t, "a tensor is stretched over another");
+    }
+    struct axis dims = follow_dims(t, y), few = follow_dims(t, x);
+    if (few.n >= dims.n ||
+        memcmp(few.atom, dims.atom, sizeof *few.atom * (size_t)few.n) != 0)
+        return follow_refuse(t, "tensors that lie with their dims in different orders");
+    int op = follow_op(t, OP_einsum, dims);
+    follow_operand(t, op, x);
+    follow_operand(t, op, y);
+    return follow_tensor(t, op, y);
+}
+
 /* Element by element. */
 static const struct followed *product(struct follow *t, const struct followed *a,
                                       const struct followed *b) {
@@ -257,6 +285,8 @@ static const struct followed *product(struct follow *t, const struct followed *a
     y = y || t->why ? y : multiply(t, b, a);
     if (y || t->why)
         return y;
+    if (is_data(a) && is_data(b) && (is_stretched(t, a, b) || is_stretched(t, b, a)))
+        return is_stretched(t, a, b) ? weigh_rows(t, a, b) : weigh_rows(t, b, a);
     return is_data(a) && is_data(b) ? combine(t, OP_einsum, a, b)
                                     : follow_refuse(t, "a product of two tensors");
 }

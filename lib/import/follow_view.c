@@ -7,9 +7,34 @@ enum { PARTS_MOST = 64, JOINED_MOST = 16 };
 
 /* ---- sizes: view, reshape ---------------------------------------------------------------------- */
 
+/* A norm is over one dim. What is seen as several after it, as heads are whose norm is of all, is a tensor of its
+ * own. */
+static const struct followed *behind_norm(struct follow *t, const struct followed *x,
+                                          int rank, const int64_t *size) {
+    const int kind = x->form == FORM_TENSOR ? t->ops.p[x->op].kind : FOUND_INPUT;
+    struct axis last = x->axis[x->rank ? x->rank - 1 : 0], dims;
+    if ((kind != OP_rmsnorm && kind != OP_layernorm) || !rank || x->rank < 1 ||
+        axes_settle(&t->axes, &last) < 0 || last.n != 1)
+        return x;
+    int64_t all = axes_size(&t->axes, &last), inner = size[rank - 1];
+    dims = follow_dims(t, x);
+    if (inner < 2 || inner >= all || all % inner || dims.n >= AXIS_MOST ||
+        dims.atom[dims.n - 1] != last.atom[0])
+        return x;
+    struct followed *y = follow_tensor(t, x->op, x);
+    struct axis *parts = &y->axis[x->rank - 1];
+    parts->n = 2;
+    dims.atom[dims.n - 1] = parts->atom[0] = axes_new(&t->axes, all / inner);
+    dims.atom[dims.n++] = parts->atom[1] = axes_new(&t->axes, inner);
+    y->op = follow_op(t, OP_reshape, dims);
+    follow_operand(t, y->op, x);
+    return y;
+}
+
 /* Deals the atoms of all axes, in their order, out to axes of these sizes. */
 static const struct followed *resize(struct follow *t, const struct followed *x, int rank,
                                      const int64_t *size) {
+    x = behind_norm(t, x, rank, size);
     struct axis all = {0}, axis[EXPORTED_MAX_RANK] = {{0}};
     for (int i = 0; i < x->rank; i++) {
         struct axis a = x->axis[i];

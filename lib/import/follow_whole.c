@@ -309,7 +309,8 @@ static int function_op(struct follow *t, const struct followed *x, struct axis d
                  {POINT_GELU, OP_gelu_erf},
                  {POINT_RELU, OP_relu},
                  {POINT_SILU, OP_silu},
-                 {POINT_TANH, OP_tanh}};
+                 {POINT_TANH, OP_tanh},
+                 {POINT_SIGMOID, OP_sigmoid}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (is_function(t, x, named, kinds[i].point))
             return follow_op(t, (int)kinds[i].kind, dims);

@@ -185,6 +185,20 @@ static void lacks(void) {
     model_destroy(m);
 }
 
+/* What an expert shared by all tokens gives is weighed by one number of each token. */
+static void weighed(void) {
+    struct model *m;
+    const struct model_op *op[2];
+    int kinds[KIND_COUNT];
+    if (!two_of("tests/import/qwen2-moe.pt2", OP_sigmoid, 83856, 83856, &m, op))
+        return;
+    count_kinds(m, kinds);
+    const struct shape *one = &m->tensors[op[0]->out[0]].shape;
+    ok(one->rank == 2 && kinds[OP_sigmoid] == 2 && kinds[OP_swiglu] == 4,
+       "a sigmoid of %d dims, batch and seq", one->rank);
+    model_destroy(m);
+}
+
 static void refused(void) {
     struct err err = {0};
     ok(!import_model("tests/import/unet.pt2", &err) && err.status == EXIT_INPUT &&
@@ -330,12 +344,16 @@ int main(void) {
             "layers=2,hidden=48,heads=4,kv_heads=2,ffn=80,seq=24,vocab=120");
     same_as("tests/import/falcon-new.pt2", "falcon-new",
             "layers=2,hidden=48,heads=4,kv_heads=2,ffn=80,seq=24,vocab=120");
+    /* Norms of all heads at once, which are seen as heads behind them. */
+    same_as("tests/import/olmo2.pt2", "olmo2",
+            "layers=2,hidden=48,heads=4,kv_heads=2,ffn=80,seq=24,vocab=120");
     mixed();
     experts();
     attributes();
     common();
     turns();
     lacks();
+    weighed();
     refused();
     smallest();
     offset();
