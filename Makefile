@@ -455,6 +455,8 @@ repro-search: all
 
 repro-truth: $(addprefix $(O)/bin/,weft-plan weft-predict weft-profile-fit weft-profile-op)
 	@scripts/repro-truth.py $(O)/bin "$(WEFT_DATA)" build/plots/truth
+repro-doors: all
+	@$(or $(PYTHON),python3) scripts/repro-doors.py --bin $(O)/bin
 repro-faults: all
 	@scripts/repro-faults.py $(O)/bin $(or $(N),20) $(or $(SEED),1)
 goodput: all
@@ -557,6 +559,7 @@ help:
 	@echo "  make repro-search    tables about searches (TABLES=\"gradient\": some)"
 	@echo "  make repro-solvers   published instances of the solvers (WEFT_DATA=DIR)"
 	@echo "  make repro-truth        predictions without hardware beside published steps (WEFT_DATA), and pictures"
+	@echo "  make repro-doors        models through each door beside PyTorch's (PYTHON=one that has torch; half an hour)"
 	@echo "  make repro-faults       kills at random instants under weft-keep (N=20 of them, SEED=1)"
 	@echo "  make goodput            goodput while ranks die, beside its prediction (MINUTES=3, SEED=1, HOSTS=0)"
 	@echo "  make predict-here       predicted and measured steps of this machine (SETS=families gpt demo; 20 minutes)"
@@ -577,5 +580,5 @@ clean:
 	rm -rf build bin
 
 .PHONY: all unit tests deps check check-build check-asan check-asan-build check-gpu check-long demo bench bench-build \
-        repro-search repro-solvers repro-throughput repro-truth repro-faults goodput keep-cost predict-here repro-network figures bench-gpu measure-gpu pack-gpu pack-gpu-build plots plots-doc update-golden update-manual lint \
+        repro-search repro-solvers repro-throughput repro-truth repro-doors repro-faults goodput keep-cost predict-here repro-network figures bench-gpu measure-gpu pack-gpu pack-gpu-build plots plots-doc update-golden update-manual lint \
         install uninstall config help fuzz fuzz-run clean FORCE

@@ -141,6 +141,25 @@ static int expanded(reading *r, int x, int rank, const int64_t *size) {
                      rank, size, onnx_type(r, x));
 }
 
+/* All of it, so many times along each axis. */
+static int tile(reading *r, node_ref n) {
+    int64_t times[EXPORTED_MAX_RANK], size[EXPORTED_MAX_RANK];
+    int x = onnx_in(r, n, 0);
+    int rank = x < 0 ? -1 : onnx_value(r, x)->rank;
+    if (rank < 0 || onnx_known(r, onnx_in(r, n, 1), times, EXPORTED_MAX_RANK) != rank)
+        return -1;
+    for (int i = 0; i < rank; i++) {
+        if (times[i] < 1 || times[i] > INT32_MAX || onnx_value(r, x)->size[i] > INT32_MAX)
+            return -1;
+        size[i] = times[i] * onnx_value(r, x)->size[i];
+    }
+    struct translate_args args = {0};
+    onnx_with(&args, "self", x);
+    return onnx_emit(r, "aten.repeat.default",
+                     translate_ints(&args, "repeats", times, rank), rank, size,
+                     onnx_type(r, x));
+}
+
 static int expand(reading *r, node_ref n) {
     int64_t size[EXPORTED_MAX_RANK];
     int x = onnx_in(r, n, 0);
@@ -403,12 +422,19 @@ bool onnx_view_op(reading *r, node_ref n, int *value, json_t **list) {
     static const struct {
         const char *op;
         int (*rule)(reading *, node_ref);
-    } rules[] = {{"Reshape", reshape},     {"Unsqueeze", unsqueeze},
-                 {"Squeeze", squeeze},     {"Flatten", flatten},
-                 {"Transpose", transpose}, {"Expand", expand},
-                 {"Slice", slice},         {"SequenceAt", sequence_at},
-                 {"Concat", concat},       {"Gather", gather},
-                 {"GatherND", gather_nd},  {"GatherElements", gather_elements}};
+    } rules[] = {{"Reshape", reshape},
+                 {"Unsqueeze", unsqueeze},
+                 {"Squeeze", squeeze},
+                 {"Flatten", flatten},
+                 {"Transpose", transpose},
+                 {"Expand", expand},
+                 {"Tile", tile},
+                 {"Slice", slice},
+                 {"SequenceAt", sequence_at},
+                 {"Concat", concat},
+                 {"Gather", gather},
+                 {"GatherND", gather_nd},
+                 {"GatherElements", gather_elements}};
     *value = -1;
     if (!strcmp(n->op, "Split") || !strcmp(n->op, "SplitToSequence"))
         return *value = split(r, n, list), true;
