@@ -39,9 +39,12 @@ import transformers
 CASES = ["gpt2", "llama", "llama-tied", "qwen2", "qwen3", "mistral-window", "gemma", "gemma2", "gemma3", "phi3-grouped",
          "neox", "falcon", "falcon-two", "falcon-new", "falcon-heads", "opt", "mixtral", "qwen3-moe", "bert", "vit", "t5",
          "llama3", "olmo2", "granite", "stablelm", "starcoder2", "smollm3", "cohere", "cohere2", "nemotron", "gptj",
-         "phi", "neox-part", "distilbert", "relative", "own-gpt", "own-parallel", "perceptron", "mixer", "unet"]
+         "phi", "neox-part", "bloom", "mpt", "falcon-rw", "distilbert", "relative", "own-gpt", "own-parallel", "perceptron", "mixer", "unet"]
 REFUSED = {"unet": "MaxPool.*Conv(Transpose)?.*Concat|MaxPool", "mixtral": "TopK", "qwen3-moe": "TopK",
-           "t5 folded": "a parameter for each pair of positions"}
+           "t5 folded": "a parameter for each pair of positions",
+           "bloom folded": "a parameter for each pair of positions", "mpt folded": "a parameter for each pair",
+           "mpt traced": "a norm whose bias is no parameter",
+           "falcon-rw folded": "a parameter for each pair of positions"}
 FORMS = {"plain": dict(dynamo=True, optimize=False), "folded": dict(dynamo=True, optimize=True),
          "whole": dict(dynamo=True, optimize=False, opset_version=23), "traced": dict(dynamo=False)}
 BY_HAND = {"hand-perceptron": ("perceptron", onnx_by_hand.write_perceptron),

@@ -348,6 +348,11 @@ CASES = {  # what makes it; its example; targets that are refused
                   plain=True, beside=BALANCE),
     "qwen2-moe": dict(make=decoder("Qwen2Moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=40,
                                    shared_expert_intermediate_size=40, decoder_sparse_step=1), plain=True, beside=BALANCE),
+    "bloom": dict(make=lambda: hf.BloomForCausalLM(hf.BloomConfig(
+        vocab_size=VOCAB, hidden_size=48, n_head=6, n_layer=2, use_cache=False))),
+    "mpt": dict(make=lambda: hf.MptForCausalLM(hf.MptConfig(
+        vocab_size=VOCAB, d_model=48, n_heads=4, n_layers=2, max_seq_len=SEQ, use_cache=False)), plain=True),
+    "falcon-rw": dict(make=lambda: falcon(alibi=True, multi_query=False, parallel_attn=False, bias=True)),
     "nemotron": dict(make=decoder("Nemotron", num_key_value_heads=2, norm_eps=1e-5, head_dim=12)),
     "distilbert": dict(make=distilbert, plain=True),
     "bart": dict(make=bart, pairs=True, plain=True),
@@ -358,7 +363,7 @@ CASES = {  # what makes it; its example; targets that are refused
     "unet": dict(make=UNet, image=image(3, 8, 8), refused="max_pool2d.*cat"),
 }
 FIXTURES = ["gpt2", "llama", "own-gpt", "relative", "unet", "vit", "bert", "gemma", "mixer", "mixtral",
-            "phi3-grouped", "falcon-new", "neox-part", "llama-yarn", "complex", "bare", "thin", "olmo2", "qwen2-moe"]
+            "phi3-grouped", "falcon-new", "neox-part", "llama-yarn", "complex", "bare", "thin", "olmo2", "qwen2-moe", "bloom"]
 
 
 def export(model, inputs, decompose, path):

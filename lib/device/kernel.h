@@ -13,7 +13,7 @@
 #ifndef WEFT_KERNEL_H
 #define WEFT_KERNEL_H
 
-#include "device/alibi.h"
+#include "common/alibi.h"
 #include "device/cpu_workspace.h"
 #include "device/rotary.h"
 #include "program/halo.h"

@@ -13,7 +13,8 @@ const struct followed *follow_refuse(struct follow *t, const char *why) {
 struct followed *follow_new(struct follow *t, enum followed_form form,
                             const struct followed *like) {
     struct followed *v = arena_alloc(&t->arena, sizeof *v);
-    *v = (struct followed){.form = form, .op = -1, .param = -1, .value = -1, .table = -1};
+    *v = (struct followed){
+        .form = form, .op = -1, .param = -1, .value = -1, .table = -1, .added = -1};
     if (like) {
         v->rank = like->rank;
         memcpy(v->axis, like->axis, sizeof v->axis);

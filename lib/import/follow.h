@@ -137,10 +137,11 @@ struct followed {
     int size;                      /* POINT: nodes */
     int table;                     /* SCORES: a constant, or -1 */
     enum { MASK_ADDED, MASK_SEEN, MASK_UNSEEN } mask; /* what the constant of scores does */
-    int half;                         /* HALF; ROWS: from position to position */
-    double cap;                       /* SCORES: what they never reach; 0: anything */
-    bool centered;                    /* MEAN_SQUARE and what follows from it: a variance */
-    unsigned over;                    /* SUM: bits of the axes */
+    int added;     /* SCORES: another constant, which is added to them, or -1 */
+    int half;      /* HALF; ROWS: from position to position */
+    double cap;    /* SCORES: what they never reach; 0: anything */
+    bool centered; /* MEAN_SQUARE and what follows from it: a variance */
+    unsigned over; /* SUM: bits of the axes */
     const struct followed *positions; /* SCORES: what is added to them, or NULL */
     const struct followed *whole;     /* the tensor that it became */
     struct routing *routing;          /* ROUTED */
@@ -167,8 +168,9 @@ struct follow {
     int node;            /* that is followed */
     const char *why;
     struct {
-        int table, mask, causal;
-        int64_t queries, keys, window;
+        int table, mask, added, causal;
+        int64_t queries, keys, heads, window;
+        double slope;
     } masked; /* the last mask that was looked at, and what it is */
     /* Makes whole what follow_whole.c, which stands below, knows no more of: MIXED, NORMED and SCALED. */
     const struct followed *(*make)(struct follow *t, const struct followed *x);
@@ -303,6 +305,14 @@ bool follow_is_row(const struct followed *x);
 const struct followed *follow_experts(struct follow *t, const struct exported_node *n,
                                       bool *known);
 bool follow_is_sent(struct follow *t, const struct axis *a);
+/* follow_mask.c: scores with a constant, of which they may have two: at most one that is not added. */
+const struct followed *follow_mask(struct follow *t, const struct followed *scores,
+                                   const struct followed *constant, int how);
+/* What the constants of scores [.., queries, keys] are, of so many heads. 0: nothing, 1: causal, -1: neither.
+ * *window: how many keys a query sees at most, 0 = all up to it. *slope: of ALiBi, times its usual slopes; 0: it
+ * is not there. */
+int follow_masked(struct follow *t, const struct followed *s, int64_t heads,
+                  int64_t *window, double *slope);
 /* follow_attention.c: queries and keys, whose last dims of heads may both lie in another order than the program's:
  * a product over these is the same, but for what they are multiplied by, which *scale is too. */
 const struct followed *follow_plain_order(struct follow *t, const struct followed **k,

@@ -6,84 +6,6 @@
 
 enum { ROWS_MOST = 256 };
 
-/* ---- masks ---------------------------------------------------------------------------------------- */
-
-/* Is key j seen from query i, of the sample and head whose place in the mask is `of`? */
-static int seen(struct follow *t, const struct followed *s, int64_t lead, int64_t i,
-                int64_t j) {
-    const struct exported_value *v = &t->p->values.p[s->table];
-    int64_t at[EXPORTED_MAX_RANK];
-    for (int k = v->rank; k-- > 0;) {
-        int64_t want = k == v->rank - 1 ? j : k == v->rank - 2 ? i : lead % v->size[k];
-        if (k < v->rank - 2)
-            lead /= v->size[k];
-        at[k] = v->size[k] == 1 ? 0 : want;
-    }
-    double x = fold_at(&t->fold, s->table, at);
-    if (isnan(x))
-        return -1;
-    return s->mask == MASK_SEEN     ? x != 0
-           : s->mask == MASK_UNSEEN ? x == 0
-           : x == 0                 ? 1
-           : x <= -1e4              ? 0
-                                    : -1;
-}
-
-/* All rows of small masks, some of large ones; every sample and head up to 8 of them. */
-static bool mask_is(struct follow *t, const struct followed *s, bool causal, int64_t window,
-                    int64_t queries, int64_t keys) {
-    const struct exported_value *v = &t->p->values.p[s->table];
-    int64_t leads = 1, step = 1 + queries / ROWS_MOST;
-    for (int k = 0; k < v->rank - 2; k++)
-        leads *= v->size[k];
-    for (int64_t lead = 0; lead < leads && lead < 8; lead++)
-        for (int64_t i = 0; i < queries;
-             i += i + step < queries || i == queries - 1 ? step : queries - 1 - i)
-            for (int64_t j = 0; j < keys; j++)
-                if (seen(t, s, lead, i, j) != (!causal || (j <= i && j > i - window)))
-                    return false;
-    return true;
-}
-
-/* What the constant of scores shows: -1: neither causal nor all. *window: how many keys a query sees at
- * most, 0 = all up to it. */
-static int look_at(struct follow *t, const struct followed *s, int64_t queries,
-                   int64_t keys, int64_t *window) {
-    *window = 0;
-    const struct exported_value *v = &t->p->values.p[s->table];
-    for (int k = 0; k < v->rank; k++)
-        if (v->size[k] < 1)
-            return -1;
-    if (mask_is(t, s, false, keys, queries, keys))
-        return 0;
-    if (mask_is(t, s, true, keys, queries, keys))
-        return 1;
-    for (int64_t j = 0; j < keys; j++)
-        *window += seen(t, s, 0, queries - 1, j) == 1;
-    return *window && mask_is(t, s, true, *window, queries, keys) ? 1 : -1;
-}
-
-/* The same, once for each mask: layers have one in common, which is large. */
-static int causal_of(struct follow *t, const struct followed *s, int64_t *window) {
-    int64_t queries = axes_size(&t->axes, &s->axis[s->rank - 2]),
-            keys = axes_size(&t->axes, &s->axis[s->rank - 1]);
-    *window = 0;
-    if (s->table < 0)
-        return 0;
-    if (!fold_is(&t->fold, s->table))
-        return -1;
-    if (t->masked.table != s->table || t->masked.mask != (int)s->mask ||
-        t->masked.queries != queries || t->masked.keys != keys) {
-        t->masked.causal = look_at(t, s, queries, keys, &t->masked.window);
-        t->masked.table = s->table;
-        t->masked.mask = (int)s->mask;
-        t->masked.queries = queries;
-        t->masked.keys = keys;
-    }
-    *window = t->masked.window;
-    return t->masked.causal;
-}
-
 /* ---- relative positions -------------------------------------------------------------------------- */
 
 /* The bucket of a key `ahead` positions before the query's, as in T5
@@ -294,10 +216,11 @@ const struct followed *follow_attend(struct follow *t, const struct followed *sh
     if (!axes_same(&t->axes, &shares->axis[shares->rank - 2],
                    &s->of->axis[s->of->rank - 2]))
         return follow_refuse(t, "scores of attention are turned or cut");
-    int64_t window;
-    int masked = causal_of(t, s, &window);
     if (!x[0] || !x[1] || !x[2])
         return NULL;
+    int64_t window;
+    double slope;
+    int masked = follow_masked(t, s, axes_size(&t->axes, &x[0]->axis[1]), &window, &slope);
     if (masked < 0)
         return follow_refuse(t, "attention whose mask is neither causal, with a window or "
                                 "without, nor of all: padding or a bias");
@@ -316,6 +239,8 @@ const struct followed *follow_attend(struct follow *t, const struct followed *sh
         follow_attr(t, op, "scale", json_real(scale));
     if (s->cap > 0)
         follow_attr(t, op, "softcap", json_real(s->cap));
+    if (slope != 0)
+        follow_attr(t, op, "slope", json_real(slope));
     /* In the axes of the shares, the last of them those of the values. */
     struct followed *y = follow_tensor(t, op, shares);
     y->axis[y->rank - 1] = v->axis[v->rank - 1];

@@ -202,13 +202,8 @@ static const struct followed *add(struct follow *t, const struct exported_node *
         y->mask = b->mask;
         return y;
     }
-    if ((a->form == FORM_SCORES || a->form == FORM_POSITIONS) && b->form == FORM_CONSTANT &&
-        a->table < 0) {
-        struct followed *y = (struct followed *)follow_reaxed(t, a, a->rank, a->axis);
-        y->table = b->value;
-        y->mask = MASK_ADDED;
-        return b->value >= 0 ? y : a;
-    }
+    if ((a->form == FORM_SCORES || a->form == FORM_POSITIONS) && b->form == FORM_CONSTANT)
+        return follow_mask(t, a, b, MASK_ADDED);
     if (b->form == FORM_PARAMETER && is_data(a))
         return add_bias(t, a, b);
     if (b->form == FORM_ROWS && is_data(a))
@@ -302,17 +297,6 @@ static const struct followed *divide(struct follow *t, const struct followed *a,
 
 /* ---- scores ------------------------------------------------------------------------------------------ */
 
-static const struct followed *with_mask(struct follow *t, const struct followed *scores,
-                                        const struct followed *mask, int how) {
-    if (scores->table >= 0 || mask->value < 0)
-        return follow_refuse(t, "scores with two masks");
-    struct followed *y =
-        (struct followed *)follow_reaxed(t, scores, scores->rank, scores->axis);
-    y->table = mask->value;
-    y->mask = how == MASK_SEEN ? MASK_SEEN : MASK_UNSEEN;
-    return y;
-}
-
 /* A mask of each sample stretches what is alike for all. */
 static const struct followed *stretched(struct follow *t, const struct exported_node *n,
                                         const struct followed *x) {
@@ -342,16 +326,16 @@ static const struct followed *choose(struct follow *t, const struct exported_nod
     double number;
     if (p->id == POINT_FILL && v[0]->form == FORM_SCORES && v[1]->form == FORM_CONSTANT &&
         is_far(t, v[2]))
-        return with_mask(t, v[0], v[1], MASK_UNSEEN);
+        return follow_mask(t, v[0], v[1], MASK_UNSEEN);
     if (p->id == POINT_WHERE && v[1]->form == FORM_POSITIONS &&
         v[0]->form == FORM_CONSTANT && is_far(t, v[2]))
-        return stretched(t, n, with_mask(t, v[1], v[0], MASK_SEEN));
+        return stretched(t, n, follow_mask(t, v[1], v[0], MASK_SEEN));
     if (p->id == POINT_WHERE && v[1]->form == FORM_SCORES && v[0]->form == FORM_CONSTANT &&
         is_far(t, v[2]))
-        return with_mask(t, v[1], v[0], MASK_SEEN);
+        return follow_mask(t, v[1], v[0], MASK_SEEN);
     if (p->id == POINT_WHERE && v[2]->form == FORM_SCORES && v[0]->form == FORM_CONSTANT &&
         is_far(t, v[1]))
-        return with_mask(t, v[2], v[0], MASK_UNSEEN);
+        return follow_mask(t, v[2], v[0], MASK_UNSEEN);
     if (p->id == POINT_WHERE && v[0]->form == FORM_UNSEEN && v[2]->form == FORM_SHARES &&
         v[1]->form == FORM_CONSTANT && fold_is(&t->fold, v[1]->value)) {
         int64_t at[EXPORTED_MAX_RANK] = {0};

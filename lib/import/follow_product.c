@@ -302,9 +302,23 @@ static const struct followed *embed(struct follow *t, const struct exported_node
     return y;
 }
 
+/* beta self + alpha times scores */
+static const struct followed *scaled(struct follow *t, const struct exported_node *n,
+                                     const struct followed *scores) {
+    const struct followed *self = follow_arg(t, n, "self");
+    const double beta = exported_number(n, "beta", 1);
+    if (!scores || scores->form != FORM_SCORES || !self || self->form != FORM_CONSTANT ||
+        (beta != 1 && beta != 0))
+        return follow_refuse(t, "products that are added to others");
+    struct followed *y =
+        (struct followed *)follow_reaxed(t, scores, scores->rank, scores->axis);
+    y->number *= exported_number(n, "alpha", 1);
+    return beta == 0 ? y : follow_mask(t, y, self, MASK_ADDED);
+}
+
 /* ---- by target ------------------------------------------------------------------------------------ */
 
-enum product_form { LINEAR, ADDED, PLAIN, CONVOLUTION, TABLE };
+enum product_form { LINEAR, ADDED, PLAIN, SCALED, CONVOLUTION, TABLE };
 
 const struct followed *follow_product(struct follow *t, const struct exported_node *n,
                                       bool *known) {
@@ -317,6 +331,7 @@ const struct followed *follow_product(struct follow *t, const struct exported_no
                    {"aten.mm.default", PLAIN, "self", "mat2"},
                    {"aten.bmm.default", PLAIN, "self", "mat2"},
                    {"aten.matmul.default", PLAIN, "self", "other"},
+                   {"aten.baddbmm.default", SCALED, "batch1", "batch2"},
                    {"aten.conv2d.default", CONVOLUTION, "input", "weight"},
                    {"aten.convolution.default", CONVOLUTION, "input", "weight"},
                    {"aten.embedding.default", TABLE, "weight", "indices"}};
@@ -333,6 +348,8 @@ const struct followed *follow_product(struct follow *t, const struct exported_no
             return embed(t, n);
         if (targets[i].form == PLAIN)
             return product(t, x, w);
+        if (targets[i].form == SCALED)
+            return scaled(t, n, product(t, x, w));
         if (x->form == FORM_NORMED || x->form == FORM_SCALED)
             follow_whole(t, x);
         x = follow_unmixed(t, x);

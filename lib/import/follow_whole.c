@@ -305,12 +305,9 @@ static int function_op(struct follow *t, const struct followed *x, struct axis d
     static const struct {
         enum point_id point;
         enum kind_id kind;
-    } kinds[] = {{POINT_GELU_TANH, OP_gelu},
-                 {POINT_GELU, OP_gelu_erf},
-                 {POINT_RELU, OP_relu},
-                 {POINT_SILU, OP_silu},
-                 {POINT_TANH, OP_tanh},
-                 {POINT_SIGMOID, OP_sigmoid}};
+    } kinds[] = {{POINT_GELU_TANH, OP_gelu}, {POINT_GELU, OP_gelu_erf},
+                 {POINT_RELU, OP_relu},      {POINT_SILU, OP_silu},
+                 {POINT_TANH, OP_tanh},      {POINT_SIGMOID, OP_sigmoid}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (is_function(t, x, named, kinds[i].point))
             return follow_op(t, (int)kinds[i].kind, dims);

@@ -23,6 +23,8 @@
     X(POW, pow(v[0], v[1]))                                                                \
     X(NEG, -v[0])                                                                          \
     X(ABS, fabs(v[0]))                                                                     \
+    X(FLOOR, floor(v[0]))                                                                  \
+    X(CEIL, ceil(v[0]))                                                                    \
     X(SQUARE, v[0] * v[0])                                                                 \
     X(SQRT, sqrt(v[0]))                                                                    \
     X(RSQRT, 1 / sqrt(v[0]))                                                               \

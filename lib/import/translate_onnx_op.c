@@ -34,6 +34,8 @@ static const struct function {
                  {"Where", "aten.where.self", false},
                  {"Neg", "aten.neg.default", false},
                  {"Abs", "aten.abs.default", false},
+                 {"Floor", "aten.floor.default", false},
+                 {"Ceil", "aten.ceil.default", false},
                  {"Sqrt", "aten.sqrt.default", false},
                  {"Reciprocal", "aten.reciprocal.default", false},
                  {"Exp", "aten.exp.default", false},

@@ -46,6 +46,7 @@ static const struct function {
     {"compare", "GT", "aten.gt.Tensor"},      {"compare", "GE", "aten.ge.Tensor"},
     {"select", "", "aten.where.self"},        {"negate", "", "aten.neg.default"},
     {"abs", "", "aten.abs.default"},          {"sqrt", "", "aten.sqrt.default"},
+    {"floor", "", "aten.floor.default"},      {"ceil", "", "aten.ceil.default"},
     {"rsqrt", "", "aten.rsqrt.default"},      {"exponential", "", "aten.exp.default"},
     {"log", "", "aten.log.default"},          {"logistic", "", "aten.sigmoid.default"},
     {"tanh", "", "aten.tanh.default"},        {"erf", "", "aten.erf.default"},

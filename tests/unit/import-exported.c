@@ -344,6 +344,9 @@ int main(void) {
             "layers=2,hidden=48,heads=4,kv_heads=2,ffn=80,seq=24,vocab=120");
     same_as("tests/import/falcon-new.pt2", "falcon-new",
             "layers=2,hidden=48,heads=4,kv_heads=2,ffn=80,seq=24,vocab=120");
+    /* Scores to which ALiBi and a mask are added. */
+    same_as("tests/import/bloom.pt2", "bloom",
+            "layers=2,hidden=48,heads=6,seq=24,vocab=120");
     /* Norms of all heads at once, which are seen as heads behind them. */
     same_as("tests/import/olmo2.pt2", "olmo2",
             "layers=2,hidden=48,heads=4,kv_heads=2,ffn=80,seq=24,vocab=120");
