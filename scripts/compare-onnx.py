@@ -37,11 +37,11 @@ import torch
 import transformers
 
 CASES = ["gpt2", "llama", "llama-tied", "qwen2", "qwen3", "mistral-window", "gemma", "gemma2", "gemma3", "phi3-grouped",
-         "neox", "falcon", "falcon-two", "falcon-new", "falcon-heads", "opt", "mixtral", "qwen3-moe", "bert", "vit", "t5",
+         "neox", "falcon", "falcon-two", "falcon-new", "falcon-heads", "opt", "mixtral", "qwen3-moe", "bert", "vit", "t5", "t5-gated",
          "llama3", "olmo2", "granite", "stablelm", "starcoder2", "smollm3", "cohere", "cohere2", "nemotron", "gptj",
          "phi", "neox-part", "bloom", "mpt", "falcon-rw", "distilbert", "relative", "own-gpt", "own-parallel", "perceptron", "mixer", "unet"]
 REFUSED = {"unet": "MaxPool.*Conv(Transpose)?.*Concat|MaxPool", "mixtral": "TopK", "qwen3-moe": "TopK",
-           "t5 folded": "a parameter for each pair of positions",
+           "t5 folded": "a parameter for each pair of positions", "t5-gated folded": "a parameter for each pair",
            "bloom folded": "a parameter for each pair of positions", "mpt folded": "a parameter for each pair",
            "mpt traced": "a norm whose bias is no parameter",
            "falcon-rw folded": "a parameter for each pair of positions"}

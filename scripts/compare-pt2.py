@@ -251,9 +251,18 @@ def distilbert():
         attention_dropout=0.0))
 
 
-def t5():
+def t5(**more):
     return hf.T5ForConditionalGeneration(hf.T5Config(
-        vocab_size=VOCAB, d_model=48, d_kv=16, d_ff=80, num_layers=2, num_heads=4, dropout_rate=0, use_cache=False))
+        vocab_size=VOCAB, d_model=48, d_kv=16, d_ff=80, num_layers=2, num_heads=4, dropout_rate=0, use_cache=False,
+        **more))
+
+
+def t5_gated():
+    """The last product of T5 1.1 is its own, which the class ties."""
+    model = t5(feed_forward_proj="gated-gelu", tie_word_embeddings=False)
+    model.config.tie_word_embeddings = False
+    model.lm_head.weight = nn.Parameter(model.lm_head.weight.detach().clone())
+    return model
 
 
 def vit():
@@ -327,6 +336,7 @@ CASES = {  # what makes it; its example; targets that are refused
     "opt": dict(make=opt, other_ops=True), "bert": dict(make=bert, plain=True),
     "vit": dict(make=vit, image=image(3, 12, 12), plain=True),
     "t5": dict(make=t5, pairs=True),
+    "t5-gated": dict(make=t5_gated, pairs=True, plain=True, beside={"scale": 1}),  # by 1
     "neox-part": dict(make=decoder("GPTNeoX", rotary_pct=0.25, num_attention_heads=2), plain=True),
     "phi": dict(make=decoder("Phi", partial_rotary_factor=0.5), plain=True),
     "stablelm": dict(make=decoder("StableLm", partial_rotary_factor=0.25, num_attention_heads=2), plain=True),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The table of families and doors: what was compared with what nobody here wrote, and how far it was off.
 
-    $PYTHON scripts/repro-doors.py [--bin BUILD/bin]
+    $PYTHON scripts/repro-doors.py [--bin BUILD/bin] [FAMILY...]
 
 Needs what the scripts need that it runs: compare-transformers.py, compare-pt2.py, compare-onnx.py,
 compare-hlo.py and compare-generate.py. Beside them it imports each family through its config.json, as a
@@ -43,7 +43,7 @@ FAMILIES = {  # cases of the scripts, in their order
     "Phi-2": ("phi",) * 4 + (None,), "Phi-3": ("phi3", "phi3-grouped", "phi3-grouped", "phi3", None),
     "GPT-NeoX": ("gpt-neox", "neox", "neox", "gpt-neox", None), "GPT-J": ("gptj",) * 4 + (None,),
     "OPT": ("opt",) * 4 + (None,), "Falcon": ("falcon",) * 4 + (None,), "Falcon, new": ("falcon-new",) * 4 + (None,),
-    "Falcon, ALiBi": ("falcon-rw", None, None, "falcon-rw", None), "BLOOM": ("bloom", None, None, "bloom", None),
+    "Falcon, ALiBi": ("falcon-rw",) * 4 + (None,), "BLOOM": ("bloom",) * 4 + (None,),
     "OLMo-2": ("olmo2",) * 4 + (None,), "OLMoE": ("olmoe", "olmoe", None, "olmoe", None),
     "Granite": ("granite",) * 4 + (None,), "StableLM": ("stablelm",) * 4 + (None,),
     "Starcoder2": ("starcoder2",) * 4 + (None,),
@@ -53,7 +53,7 @@ FAMILIES = {  # cases of the scripts, in their order
     "DeepSeek-V3": ("deepseek-v3", None, None, "deepseek-v3", None),
     "BERT": ("bert", "bert", "bert", None, None), "RoBERTa": ("roberta", None, None, None, None),
     "DistilBERT": ("distilbert",) * 3 + (None, None), "ViT": ("vit", "vit", "vit", None, None),
-    "T5": ("t5",) * 4 + (None,), "T5 1.1": ("t5-gated", None, None, "t5-gated", None),
+    "T5": ("t5",) * 4 + (None,), "T5 1.1": ("t5-gated",) * 4 + (None,),
     "BART": ("bart", "bart", None, "bart", None),
 }
 FIGURE = r"\d\.\de-\d+"
@@ -61,6 +61,8 @@ FIGURE = r"\d\.\de-\d+"
 
 def lines_of(script, cases, bin):
     """What the script says of each case, and whether it was content."""
+    if not cases:
+        return {}, True  # it would take all of its own
     done = subprocess.run([sys.executable, os.path.join(here, script + ".py"), "--bin", bin, *cases],
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     said = {line.split(": ")[0]: line for line in done.stdout.splitlines() if line.split(": ")[0] in cases}
@@ -136,16 +138,20 @@ def same(found, case):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default="bin")
-    bin, good = parser.parse_args().bin, True
+    parser.add_argument("families", nargs="*", metavar="FAMILY", default=list(FAMILIES), help="all, unless some are named")
+    args, good = parser.parse_args(), True
+    bin, families = args.bin, {name: cases for name, cases in FAMILIES.items() if name in args.families}
+    if len(families) < len(set(args.families)):
+        parser.error(f"the families are {', '.join(FAMILIES)}")
     pt2, onnx = load("compare-pt2"), load("compare-onnx")
-    rows = {name: [] for name in FAMILIES}
+    rows = {name: [] for name in families}
     scripts = concurrent.futures.ThreadPoolExecutor(1)  # one runs while models are counted here
     asked = []
     for column, script in enumerate(SCRIPTS):
         known = load(script).CASES if script != "compare-generate" else load("compare-transformers").CASES
-        cases = [n[column] for n in FAMILIES.values() if n[column] in known]
+        cases = [n[column] for n in families.values() if n[column] in known]
         asked.append((cases, scripts.submit(lines_of, script, cases, bin)))
-    for name, names in FAMILIES.items():
+    for name, names in families.items():
         found = counted(pt2, onnx, names, bin)
         if found is None:
             rows[name] += ["–", "–"]
@@ -159,7 +165,7 @@ def main():
     for column, (cases, answer) in enumerate(asked):
         said, content = answer.result()
         good &= content
-        for name, names in FAMILIES.items():
+        for name, names in families.items():
             rows[name].append(cell(said.get(names[column])) if names[column] in cases else "–")
             good &= rows[name][-1] != "wrong"
     print("| family | ops, parameters, flops the same | parameters | weights and losses | .pt2 | ONNX | text | HLO |")

@@ -15,6 +15,7 @@
 #ifndef WEFT_FOLLOW_H
 #define WEFT_FOLLOW_H
 
+#include "common/alibi.h"
 #include "import/axes.h"
 #include "import/fold.h"
 #include "import/point.h"
@@ -170,7 +171,7 @@ struct follow {
     struct {
         int table, mask, added, causal;
         int64_t queries, keys, heads, window;
-        double slope;
+        struct alibi slope;
     } masked; /* the last mask that was looked at, and what it is */
     /* Makes whole what follow_whole.c, which stands below, knows no more of: MIXED, NORMED and SCALED. */
     const struct followed *(*make)(struct follow *t, const struct followed *x);
@@ -309,10 +310,10 @@ bool follow_is_sent(struct follow *t, const struct axis *a);
 const struct followed *follow_mask(struct follow *t, const struct followed *scores,
                                    const struct followed *constant, int how);
 /* What the constants of scores [.., queries, keys] are, of so many heads. 0: nothing, 1: causal, -1: neither.
- * *window: how many keys a query sees at most, 0 = all up to it. *slope: of ALiBi, times its usual slopes; 0: it
- * is not there. */
+ * *window: how many keys a query sees at most, 0 = all up to it. *slope: what ALiBi
+ * adds; by 0: nothing. */
 int follow_masked(struct follow *t, const struct followed *s, int64_t heads,
-                  int64_t *window, double *slope);
+                  int64_t *window, struct alibi *slope);
 /* follow_attention.c: queries and keys, whose last dims of heads may both lie in another order than the program's:
  * a product over these is the same, but for what they are multiplied by, which *scale is too. */
 const struct followed *follow_plain_order(struct follow *t, const struct followed **k,

@@ -219,7 +219,7 @@ const struct followed *follow_attend(struct follow *t, const struct followed *sh
     if (!x[0] || !x[1] || !x[2])
         return NULL;
     int64_t window;
-    double slope;
+    struct alibi slope;
     int masked = follow_masked(t, s, axes_size(&t->axes, &x[0]->axis[1]), &window, &slope);
     if (masked < 0)
         return follow_refuse(t, "attention whose mask is neither causal, with a window or "
@@ -239,8 +239,10 @@ const struct followed *follow_attend(struct follow *t, const struct followed *sh
         follow_attr(t, op, "scale", json_real(scale));
     if (s->cap > 0)
         follow_attr(t, op, "softcap", json_real(s->cap));
-    if (slope != 0)
-        follow_attr(t, op, "slope", json_real(slope));
+    if (slope.by != 0)
+        follow_attr(t, op, "slope", json_real((double)slope.by));
+    if (slope.by != 0 && slope.rounded)
+        follow_attr(t, op, "rounded", json_true());
     /* In the axes of the shares, the last of them those of the values. */
     struct followed *y = follow_tensor(t, op, shares);
     y->axis[y->rank - 1] = v->axis[v->rank - 1];

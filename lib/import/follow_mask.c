@@ -1,8 +1,6 @@
 /* The constants of scores: masks, and what ALiBi adds. */
 #include "import/follow.h"
 
-#include "common/alibi.h"
-
 #include <math.h>
 #include <string.h>
 
@@ -54,25 +52,21 @@ static double added(struct follow *t, const struct followed *s, int64_t lead, in
 struct looked_for {
     bool causal;
     int64_t window;
-    double slope;
-    int64_t heads;
+    struct alibi slope; /* of all heads */
 };
 
-static double slope_of(const struct looked_for *m, int64_t head) {
-    const struct alibi a = {1, 0, (int32_t)m->heads, false};
-    return m->slope * alibi_head(&a, head, 1).slope;
-}
-
-/* Any number may be added to all that a query sees: a softmax does not see it. */
+/* Any number may be added to all that a query sees: a softmax does not see it. With slopes, sums of f32 numbers are
+ * compared. */
 static bool row_is(struct follow *t, const struct followed *s, const struct looked_for *m,
                    int64_t lead, int64_t i, int64_t keys) {
-    const double slope = m->slope != 0 ? slope_of(m, lead % m->heads) : 0;
-    const double own = slope != 0 ? added(t, s, lead, i, i < keys ? i : keys - 1) : 0;
+    const struct alibi_head h = alibi_head(&m->slope, lead % m->slope.heads, 1);
+    const double own = h.slope != 0 ? added(t, s, lead, i, i < keys ? i : keys - 1) : 0;
     for (int64_t j = 0; j < keys; j++) {
-        const double x = added(t, s, lead, i, j), by = slope * (double)(j - i);
+        const double x = added(t, s, lead, i, j);
+        const double by = h.slope != 0 ? (double)alibi_between(&h, j, i) : 0;
         const bool seen = !m->causal || (j <= i && j > i - m->window);
         if (isnan(x) || seen != (x > -INFINITY) ||
-            (seen && fabs(x - own - by) > 1e-5 * fabs(by)))
+            (seen && fabs(x - own - by) > 1e-6 * (fabs(x) + fabs(own) + fabs(by))))
             return false;
     }
     return true;
@@ -93,7 +87,8 @@ static bool mask_is(struct follow *t, const struct followed *s, const struct loo
     int64_t leads = leads_of(t, s->table), step = 1 + queries / ROWS_MOST;
     if (s->added >= 0 && leads_of(t, s->added) > leads)
         leads = leads_of(t, s->added);
-    const int64_t most = m->slope != 0 && m->heads > LEADS_MOST ? m->heads : LEADS_MOST;
+    const int64_t most =
+        m->slope.by != 0 && m->slope.heads > LEADS_MOST ? m->slope.heads : LEADS_MOST;
     for (int64_t lead = 0; lead < leads && lead < most; lead++)
         for (int64_t i = 0; i < queries;
              i += i + step < queries || i == queries - 1 ? step : queries - 1 - i)
@@ -102,30 +97,24 @@ static bool mask_is(struct follow *t, const struct followed *s, const struct loo
     return true;
 }
 
-/* By what the slope of the first head is multiplied there; 0: it has none. */
-static double find_slope(struct follow *t, const struct followed *s,
-                         const struct looked_for *usual, int64_t queries, int64_t keys) {
-    const int64_t i = (queries < keys ? queries : keys) - 1;
-    if (i < 1)
+/* By what the slopes of all heads are multiplied, if it is by one number; 0: there are none. */
+static float find_slope(struct follow *t, const struct followed *s, int64_t queries,
+                        int64_t keys, struct alibi usual) {
+    if (queries < 2 || keys < 2)
         return 0;
-    const double by = added(t, s, 0, i, i) - added(t, s, 0, i, i - 1);
-    const double slope = by / slope_of(usual, 0), near = round(slope);
+    const struct alibi_head h = alibi_head(&usual, 0, 1);
+    const double slope =
+        (added(t, s, 0, 1, 1) - added(t, s, 0, 1, 0)) / (double)alibi_between(&h, 1, 0);
+    const double near = round(slope);
     return !isfinite(slope)                              ? 0
-           : near != 0 && fabs(slope / near - 1) <= 1e-5 ? near
-                                                         : slope;
+           : near != 0 && fabs(slope / near - 1) <= 1e-5 ? (float)near
+                                                         : (float)slope;
 }
 
-static int look_at(struct follow *t, const struct followed *s, int64_t queries,
-                   int64_t keys, int64_t heads, int64_t *window, double *slope) {
-    const int tables[] = {s->table, s->added};
-    for (int i = 0; i < 2; i++) {
-        const struct exported_value *v = tables[i] < 0 ? NULL : &t->p->values.p[tables[i]];
-        for (int k = 0; v && k < v->rank; k++)
-            if (v->size[k] < 1)
-                return -1;
-    }
-    struct looked_for m = {.window = keys, .slope = 1, .heads = heads};
-    m.slope = *slope = find_slope(t, s, &m, queries, keys);
+/* Causal, with a window or without, or all. */
+static int look_for(struct follow *t, const struct followed *s, int64_t queries,
+                    int64_t keys, struct alibi slope, int64_t *window) {
+    struct looked_for m = {.window = keys, .slope = slope};
     if (mask_is(t, s, &m, queries, keys))
         return 0;
     m.causal = true;
@@ -138,22 +127,41 @@ static int look_at(struct follow *t, const struct followed *s, int64_t queries,
     return m.window && mask_is(t, s, &m, queries, keys) ? 1 : -1;
 }
 
+static int look_at(struct follow *t, const struct followed *s, int64_t queries,
+                   int64_t keys, int64_t heads, int64_t *window, struct alibi *slope) {
+    const int tables[] = {s->table, s->added};
+    for (int i = 0; i < 2; i++) {
+        const struct exported_value *v = tables[i] < 0 ? NULL : &t->p->values.p[tables[i]];
+        for (int k = 0; v && k < v->rank; k++)
+            if (v->size[k] < 1)
+                return -1;
+    }
+    int is = -1;
+    for (int rounded = 0; rounded < 2 && is < 0; rounded++) {
+        *slope = (struct alibi){1, 0, (int32_t)heads, rounded};
+        slope->by = find_slope(t, s, queries, keys, *slope);
+        if (slope->by != 0 || !rounded)
+            is = look_for(t, s, queries, keys, *slope, window);
+    }
+    return is;
+}
+
 int follow_masked(struct follow *t, const struct followed *s, int64_t heads,
-                  int64_t *window, double *slope) {
+                  int64_t *window, struct alibi *slope) {
     const int64_t queries = axes_size(&t->axes, &s->axis[s->rank - 2]),
                   keys = axes_size(&t->axes, &s->axis[s->rank - 1]);
     *window = 0;
-    *slope = 0;
+    *slope = (struct alibi){0};
     if (s->table < 0)
         return 0;
-    if (!fold_is(&t->fold, s->table) || (s->added >= 0 && !fold_is(&t->fold, s->added)))
+    if (!fold_is(&t->fold, s->table) || (s->added >= 0 && !fold_is(&t->fold, s->added)) ||
+        heads < 1 || heads > INT32_MAX)
         return -1;
     /* Layers have one mask in common, which is large: it is looked at once. */
     if (t->masked.table != s->table || t->masked.mask != (int)s->mask ||
         t->masked.added != s->added || t->masked.heads != heads ||
         t->masked.queries != queries || t->masked.keys != keys) {
         t->masked.window = 0;
-        t->masked.slope = 0;
         t->masked.causal =
             look_at(t, s, queries, keys, heads, &t->masked.window, &t->masked.slope);
         t->masked.table = s->table;
