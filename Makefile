@@ -189,7 +189,7 @@ $(O)/%.cu.o: %.cu $(O)/nvcc
 	$(Q)$(CACHED) $(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< 2>$(@:.o=.usage); \
 	    status=$$?; grep -v $(USAGE) $(@:.o=.usage) >$(@:.o=.said); cat $(@:.o=.said) >&2; exit $$status
 USAGE := -e ' bytes gmem' -e 'Compiling entry function' -e 'Function properties for' -e 'bytes stack frame' \
-         -e 'Used [0-9]* registers' -e 'Compile time ='
+         -e 'Used [0-9]* registers' -e 'time = [0-9.]* ms'
 # wgmma is of Hopper alone, which its target says with an a.
 $(O)/lib/cuda/cuda_attention_wgmma.cu.o: NVCC_FLAGS := $(subst compute_90,compute_90a,$(subst sm_90,sm_90a,$(NVCC_FLAGS)))
 
