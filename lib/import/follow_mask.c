@@ -13,7 +13,8 @@ const struct followed *follow_mask(struct follow *t, const struct followed *scor
     if (constant->value < 0) /* a number, which a softmax does not see */
         return how == MASK_ADDED ? scores : follow_refuse(t, "scores with two masks");
     if (scores->table >= 0) {
-        if (scores->added >= 0 || (how != MASK_ADDED && scores->mask != MASK_ADDED))
+        if (scores->form != FORM_SCORES || scores->added >= 0 ||
+            (how != MASK_ADDED && scores->mask != MASK_ADDED))
             return follow_refuse(t, "scores with two masks");
         y->added = how == MASK_ADDED ? constant->value : scores->table;
         if (how == MASK_ADDED)
