@@ -144,7 +144,7 @@ static int loop(struct translate *t, const struct hlo_instruction *x,
 static void unknown(struct translate *t, const struct hlo_instruction *x,
                     const struct made *const *in, struct made *out) {
     struct translate_args args = {0};
-    for (int i = 0; i < x->operands.n && i < 16; i++)
+    for (int i = 0; i < x->operands.n && i < TRANSLATE_MOST_ARGS; i++)
         if (in[i]->value >= 0 && !in[i]->known)
             translate_tensor(&args, arena_printf(&t->p->arena, "in%d", i), in[i]->value);
     const char *target = arena_printf(&t->p->arena, "hlo.%s", x->opcode);

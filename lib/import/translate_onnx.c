@@ -70,7 +70,7 @@ static void look_at(struct onnx_reading *r, const struct onnx_node *n) {
  * shape that has. */
 static int unknown(struct onnx_reading *r, const struct onnx_node *n, struct err *err) {
     struct translate_args args = {0};
-    for (int64_t i = 0; i < n->in.n && i < 16; i++) {
+    for (int64_t i = 0; i < n->in.n && i < TRANSLATE_MOST_ARGS; i++) {
         int x = onnx_in(r, n, (int)i);
         if (x >= 0)
             translate_tensor(&args, arena_printf(&r->t.p->arena, "in%d", (int)i), x);
@@ -79,10 +79,9 @@ static int unknown(struct onnx_reading *r, const struct onnx_node *n, struct err
     for (int64_t i = 0; i < r->g.shapes.n && n->out.n; i++)
         if (!strcmp(r->g.shapes.p[i].name, n->out.p[0]) && r->g.shapes.p[i].rank >= 0)
             s = &r->g.shapes.p[i];
-    if (!s || (n->out.n > 1 && *n->out.p[1])) {
+    if (!s || (n->out.n > 1 && *n->out.p[1]))
         return err_input(err, "%.64s: no op does what this does: %.80s", r->at.name,
                          r->at.opcode);
-    }
     return onnx_emit(r, arena_printf(&r->t.p->arena, "onnx.%s", n->op), &args, s->rank,
                      s->size, onnx_type_of(s->type));
 }
