@@ -436,6 +436,20 @@ END
     holds out ".provenance.predicted.time_us <= $grid" \
         "T5 on 64 devices: $(jq .provenance.predicted.time_us out) us, not behind a grid, $grid us"
 fi
+# Logits in pieces let the grid's plan fit; the search that follows for them has a grid too.
+if of_today 6 9; then
+    cat >slow.json <<'END'
+{"format": "weft-cluster/1", "nodes": 2, "devices_per_node": 8, "device": "v100", "memory": "3155M",
+ "flops": {"f32": 15.7e12, "f16": 125e12}, "bandwidth": 900e9, "latency_us": 17,
+ "links": [{"level": "node", "bandwidth": 40e9, "latency_us": 10},
+           {"level": "between", "bandwidth": 1e9, "latency_us": 30}]}
+END
+    tight=(-m t5:770M --cluster slow.json -b 256)
+    grid=$(time_of "${tight[@]}" -a grid)
+    run "${tight[@]}" --slack 0
+    holds out ".logits > 1 and .provenance.predicted.time_us <= $grid" \
+        "T5 in 3.2 GB: $(jq .provenance.predicted.time_us out) us, not behind a grid, $grid us"
+fi
 # One stage: a model whose state hardly fits.
 if of_today 1 3; then
     whole=(-m llama:7B --cluster h200-8 -b 64 --max-stages 1 --memory 14G --no-offload)

@@ -18,10 +18,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a stage takes at a cut, as it was asked last: so many elements. */
-struct price {
-    int op; /* 0: not yet */
-    double elems, us;
+/* What a stage takes at cuts. Bisection comes back to a few of them again and again, and many others
+ * pass as many elements as the one before. */
+enum { KNOWN = 16 };
+struct prices {
+    int op[KNOWN]; /* by op % KNOWN; 0: not yet */
+    double us[KNOWN];
+    bool asked;
+    double elems, elems_us; /* asked last */
 };
 
 struct fill {
@@ -29,7 +33,7 @@ struct fill {
     struct long_lived
         *far; /* of the first stage with this prefix; NULL: the model has none */
     int rank;
-    struct price before, behind; /* what passes going forward, and the gradients back */
+    struct prices before, behind; /* what passes going forward, and the gradients back */
     struct in_flight in_flight;
     uint64_t key;           /* of all that recompute depends on but ops and memory */
     double memory;          /* for its ops; 0 = no limit */
@@ -44,7 +48,9 @@ struct filler {
     struct fill *fills;
     struct long_lived *fars; /* [stages], or NULL */
     double longest;
-    bool fine; /* stages may end at any op */
+    bool fine;      /* stages may end at any op */
+    bool roomy;     /* stages have any memory */
+    double most_us; /* slower candidates are of no use */
 };
 
 static double time_of(const struct filler *f, const struct load *l) {
@@ -161,19 +167,20 @@ static double passing_elems(const struct filler *f, int k, int op, bool reader) 
 /* Of the cut in front of an op, to stage k: behind it, from the next stage, or before it. Chunks of
  * one group pass nothing. */
 static double price_us(struct filler *f, int k, int op, bool behind) {
-    struct price *p = behind ? &f->fills[k].behind : &f->fills[k].before;
+    struct prices *p = behind ? &f->fills[k].behind : &f->fills[k].before;
     int neighbour = behind ? k + 1 : k - 1;
     if (neighbour < 0 || neighbour >= f->c->n_stages || f->c->n_groups == 1 || op == 0 ||
         op == f->ev->space->p.model->n_ops)
         return 0;
-    if (p->op == op)
-        return p->us;
+    if (p->op[op % KNOWN] == op)
+        return p->us[op % KNOWN];
     double elems = passing_elems(f, k, op, !behind);
-    if (!p->op || p->elems != elems)
-        p->us = take_us(f, k, neighbour, elems);
+    if (!p->asked || p->elems != elems)
+        p->elems_us = take_us(f, k, neighbour, elems);
+    p->asked = true;
     p->elems = elems;
-    p->op = op;
-    return p->us;
+    p->op[op % KNOWN] = op;
+    return p->us[op % KNOWN] = p->elems_us;
 }
 
 /* ---- filling ---------------------------------------------------------------------------- */
@@ -186,7 +193,7 @@ static bool reaches(struct filler *f, int k, const struct brief *before, int fir
         return false;
     *taken = prefix_time_us(f->ev->space, to->prefix, end) - before->time_us;
     to->blocks = 0;
-    if (*taken > bound || to->memory <= 0)
+    if (*taken > bound || f->roomy || to->memory <= 0)
         return *taken <= bound;
     const struct fewest *fewest = fewest_blocks(f, k, before, first, end);
     to->blocks = fewest->blocks;
@@ -462,6 +469,26 @@ static bool balance_once(struct filler *f) {
     return found;
 }
 
+static bool fits_as(struct filler *f, double bound, bool fine, bool roomy) {
+    f->fine = fine;
+    f->roomy = roomy;
+    bool fit = fits(f, bound);
+    f->roomy = false;
+    return fit;
+}
+
+/* Will it be slower than is of use, wherever it is cut? The longest stage takes its time once for each
+ * micro-batch, so one or two fillings show it, where balancing takes dozens. Two thirds of what hops
+ * offers is. Of several stages on each group the longest one tells nothing. */
+static bool is_hopeless(struct filler *f) {
+    double longest = f->most_us / f->micro_batches;
+    if (isinf(longest) || f->c->n_groups < f->c->n_stages)
+        return false;
+    /* first in any memory, since it is recompute that takes work */
+    return !fits_as(f, longest, true, true) ||
+           (!fits_as(f, longest, false, false) && !fits_as(f, longest, true, false));
+}
+
 /* What messages and tied parameters need depends on the cuts. Where a stage exceeds its memory for
  * them, takes that off what its ops may have; false where none does. */
 static bool make_room(struct filler *f) {
@@ -480,13 +507,17 @@ static bool make_room(struct filler *f) {
     return any;
 }
 
-bool search_balance(struct search *s, struct candidate *c) {
+bool search_balance(struct search *s, struct candidate *c, double most_us) {
     enum { MORE = 3 };
-    struct filler f = {.ev = &s->eval, .c = c};
+    struct filler f = {.ev = &s->eval, .c = c, .most_us = most_us};
     prepare(&f);
-    bool found = balance_once(&f);
-    for (int i = 0; found && i < MORE && make_room(&f) && balance_once(&f);)
-        i++;
+    bool hopeless = is_hopeless(&f);
+    bool found = !hopeless && balance_once(&f);
+    for (int i = 0; found && i < MORE && make_room(&f); i++) {
+        found = !is_hopeless(&f);
+        if (!found || !balance_once(&f))
+            break;
+    }
     for (int k = 0; f.fars && k < c->n_stages; k++)
         long_lived_end(&f.fars[k]);
     free(f.fars);

@@ -87,7 +87,7 @@ static bool round_off(struct search *s, const struct gradient_shape *g,
     gradient_decode(&s->space, g, a, &c);
     if (space_place_stages(&s->space, &c)) {
         take(s, &c, out);
-        if (eval_legal(&s->eval, &c) && search_balance(s, &c))
+        if (eval_legal(&s->eval, &c) && search_balance(s, &c, INFINITY))
             take(s, &c, out);
     }
     candidate_release(&c);

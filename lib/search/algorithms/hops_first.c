@@ -60,7 +60,7 @@ static void recompute_all(struct first *f) {
 /* Scores f->c as it is and balanced; if neither fits, with all blocks recomputed. */
 static void try_balanced(struct first *f, struct score *score) {
     try_it(f, score);
-    if ((f->c.n_stages > 1 || score->overflow) && search_balance(f->s, &f->c))
+    if ((f->c.n_stages > 1 || score->overflow) && search_balance(f->s, &f->c, INFINITY))
         try_it(f, score);
     if (!score->overflow)
         return;

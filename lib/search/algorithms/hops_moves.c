@@ -6,6 +6,7 @@
 #include "search/algorithms/hops.h"
 #include "search/algorithms/improve.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,41 @@ enum { MANY_DEVICES = 32 };
 
 /* ---- options ------------------------------------------------------------------------- */
 
+/* The score above which an offer is of no use: it is neither better than the one that is to be
+ * beaten, nor gone on from, nor among the pool's best. The last hop goes on from none, and a shake, at
+ * level 0, from any. */
+static double useful_us(const struct hops *hp) {
+    const struct options *o = hp->options, *any = &hp->levels[0], *last = &hp->levels[1];
+    const struct score *worst = o->n == WIDTH ? &o->p[WIDTH - 1].score : NULL;
+    if (o == any || hp->limit.overflow || (o != last && (!worst || worst->overflow)))
+        return INFINITY;
+    double us = fmax(hp->limit.time_us, pool_last_us(&hp->s->pool));
+    return o == last ? us : fmax(us, worst->time_us);
+}
+
+/* Does a stage alone take so long that the offer is of no use? Cuts may save a little of what the sums
+ * in front of ops count. */
+static bool is_slow(struct hops *hp, const struct candidate *c) {
+    static const double CUT = 1.01;
+    struct evaluate *ev = &hp->s->eval;
+    double micro_batches = (double)(ev->space->p.batch / c->micro_batch), longest = 0;
+    double useful = useful_us(hp);
+    if (isinf(useful))
+        return false;
+    int *rank = mem_array((size_t)c->n_stages, sizeof *rank);
+    candidate_ranks(c, rank);
+    for (int k = 0; k < c->n_stages; k++) {
+        const struct search_stage *st = &c->stages[k];
+        const struct prefix *t = candidate_prefix(ev, c, k, rank[k]);
+        longest = fmax(longest, prefix_time_us(ev->space, t, st->end) -
+                                    prefix_time_us(ev->space, t, st->first));
+    }
+    free(rank);
+    return longest * micro_batches > CUT * useful;
+}
+
+/* The score is unknown where the plan was visited before or is not legal. One that is slow counts as
+ * scored: phases end after so much work. */
 static struct score consider(struct hops *hp, const struct candidate *c) {
     struct score score = {.unknown = true};
     void **seen = memo_slot(&hp->seen, candidate_hash(c));
@@ -21,6 +57,10 @@ static struct score consider(struct hops *hp, const struct candidate *c) {
     *seen = hp;
     if (!eval_legal(&hp->s->eval, c))
         return score;
+    if (is_slow(hp, c)) {
+        hp->s->budget.work += c->n_stages;
+        return (struct score){.time_us = INFINITY};
+    }
     score = pool_score(&hp->s->pool, c);
     options_insert(hp->options->p, &hp->options->n, WIDTH, c, score);
     return score;
@@ -34,7 +74,7 @@ static void offer(struct hops *hp) {
     if (score.unknown || hp->balanced)
         return;
     candidate_copy(&hp->balanced_next, &hp->next);
-    if (search_balance(hp->s, &hp->balanced_next))
+    if (search_balance(hp->s, &hp->balanced_next, useful_us(hp)))
         consider(hp, &hp->balanced_next);
 }
 

@@ -92,7 +92,7 @@ static void balance(struct starts *st, const struct candidate *from, struct opti
     struct search *s = st->s;
     struct candidate *c = &st->scratch;
     candidate_copy(c, from);
-    bool fits = search_balance(s, c);
+    bool fits = search_balance(s, c, INFINITY);
     if (!eval_legal(&s->eval, c))
         return;
     for (int k = 0; k < c->n_stages && !fits; k++) {

@@ -37,7 +37,7 @@ static struct search_stage *random_stage(const struct change *x) {
 }
 
 static bool balance(struct change *x) {
-    return eval_legal(&x->s->eval, x->to) && search_balance(x->s, x->to);
+    return eval_legal(&x->s->eval, x->to) && search_balance(x->s, x->to, INFINITY);
 }
 
 /* ---- stages -------------------------------------------------------------------------- */

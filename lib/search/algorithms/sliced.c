@@ -61,7 +61,7 @@ static void change_zero(struct search *s, struct best *b, sliced_layouter *lay_o
         for (int k = 0; k < other.c.n_stages && differs; k++)
             lay_out(s, &other.c, k, ctx);
         candidate_copy(&b->next, &other.c);
-        if (differs && search_balance(s, &b->next))
+        if (differs && search_balance(s, &b->next, INFINITY))
             offer(s, b, &b->next);
         if (differs)
             offer(s, b, &other.c);
@@ -80,7 +80,7 @@ static void polish(struct search *s, struct best *b, sliced_layouter *lay_out, v
                 offer(s, b, &b->next);
         }
         candidate_copy(&b->next, &b->c);
-        if (search_balance(s, &b->next))
+        if (search_balance(s, &b->next, INFINITY))
             offer(s, b, &b->next);
         if (!score_better(&b->score, &before))
             break;

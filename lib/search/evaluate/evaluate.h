@@ -119,7 +119,7 @@ int64_t eval_room(const struct evaluate *ev, int rank, int devices);
 int64_t eval_stage_room(const struct evaluate *ev, int rank, int devices);
 
 struct in_flight candidate_in_flight(struct evaluate *ev, const struct candidate *c, int k);
-/* Returns the stage's own part of a score, looked up or summed. */
+/* Returns the stage's own part of a score, looked up or summed; valid until eval_trim. */
 const struct stage_sum *eval_stage_sum(struct evaluate *ev, const struct prefix *t,
                                        const struct search_stage *st);
 /* Returns what recomputing blocks of a stage costs and saves. */

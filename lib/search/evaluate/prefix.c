@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_PREFIX_BYTES = 40 << 20 };
+enum { MOST_PREFIX_BYTES = 40 << 20, MOST_SUMS = 1 << 18 };
 
 static void prefix_free(void *p) {
     struct prefix *t = p;
@@ -106,7 +106,10 @@ struct in_flight candidate_in_flight(struct evaluate *ev, const struct candidate
     return *(struct in_flight *)*slot;
 }
 
+/* Candidates that are scored in a row share stages; what was summed long ago is seldom asked for. */
 void eval_trim(struct evaluate *ev) {
+    if (ev->sums.n >= MOST_SUMS)
+        memo_release(&ev->sums, free);
     if (ev->prefix_bytes < MOST_PREFIX_BYTES)
         return;
     memo_release(&ev->prefixes, prefix_free);

@@ -63,7 +63,7 @@ const struct prefix *candidate_prefix(struct evaluate *ev, const struct candidat
 /* Computes the sums of a prefix whose setting and layouts are set (prefix_fill.c). */
 void prefix_fill(struct evaluate *ev, struct prefix *t);
 void prefix_forget_filling(struct evaluate *ev);
-/* Frees prefix sums when there are many; only called between candidates. */
+/* Frees prefix sums, and sums of stages, when there are many; only called between candidates. */
 void eval_trim(struct evaluate *ev);
 void eval_forget_prefixes(struct evaluate *ev);
 

@@ -89,7 +89,7 @@ struct load eval_recompute(struct evaluate *ev, const struct prefix *t,
 }
 
 struct fewest *eval_fewest(struct evaluate *ev, uint64_t key) {
-    enum { KEPT = 1 << 15 };
+    enum { KEPT = 1 << 17 };
     if (!ev->fewest)
         ev->fewest = mem_array(KEPT, sizeof *ev->fewest);
     return &ev->fewest[key % KEPT];

@@ -165,6 +165,11 @@ double pool_first_us(const struct pool *pool, int least_stages) {
     return least_us;
 }
 
+double pool_last_us(const struct pool *pool) {
+    bool full = pool->space->p.top == 1 && pool->n_best == pool->max_best;
+    return full ? pool->best[pool->n_best - 1].score.time_us : INFINITY;
+}
+
 /* ---- proofs ---------------------------------------------------------------------------- */
 
 /* For a proof all equal candidates are evaluated. */
