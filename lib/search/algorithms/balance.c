@@ -49,7 +49,7 @@ struct filler {
     struct long_lived *fars; /* [stages], or NULL */
     double longest;
     bool fine;      /* stages may end at any op */
-    bool roomy;     /* stages have any memory */
+    bool relaxed;   /* stages have any memory, and nothing passes between them */
     double most_us; /* slower candidates are of no use */
 };
 
@@ -169,8 +169,8 @@ static double passing_elems(const struct filler *f, int k, int op, bool reader) 
 static double price_us(struct filler *f, int k, int op, bool behind) {
     struct prices *p = behind ? &f->fills[k].behind : &f->fills[k].before;
     int neighbour = behind ? k + 1 : k - 1;
-    if (neighbour < 0 || neighbour >= f->c->n_stages || f->c->n_groups == 1 || op == 0 ||
-        op == f->ev->space->p.model->n_ops)
+    if (f->relaxed || neighbour < 0 || neighbour >= f->c->n_stages || f->c->n_groups == 1 ||
+        op == 0 || op == f->ev->space->p.model->n_ops)
         return 0;
     if (p->op[op % KNOWN] == op)
         return p->us[op % KNOWN];
@@ -193,7 +193,7 @@ static bool reaches(struct filler *f, int k, const struct brief *before, int fir
         return false;
     *taken = prefix_time_us(f->ev->space, to->prefix, end) - before->time_us;
     to->blocks = 0;
-    if (*taken > bound || f->roomy || to->memory <= 0)
+    if (*taken > bound || f->relaxed || to->memory <= 0)
         return *taken <= bound;
     const struct fewest *fewest = fewest_blocks(f, k, before, first, end);
     to->blocks = fewest->blocks;
@@ -469,24 +469,41 @@ static bool balance_once(struct filler *f) {
     return found;
 }
 
-static bool fits_as(struct filler *f, double bound, bool fine, bool roomy) {
+static bool fits_as(struct filler *f, double bound, bool fine, bool relaxed) {
     f->fine = fine;
-    f->roomy = roomy;
+    f->relaxed = relaxed;
     bool fit = fits(f, bound);
-    f->roomy = false;
+    f->relaxed = false;
     return fit;
 }
 
 /* Will it be slower than is of use, wherever it is cut? The longest stage takes its time once for each
- * micro-batch, so one or two fillings show it, where balancing takes dozens. Two thirds of what hops
- * offers is. Of several stages on each group the longest one tells nothing. */
-static bool is_hopeless(struct filler *f) {
-    double longest = f->most_us / f->micro_batches;
-    if (isinf(longest) || f->c->n_groups < f->c->n_stages)
-        return false;
-    /* first in any memory, since it is recompute that takes work */
+ * micro-batch, so a few fillings show it, where balancing takes dozens. Two thirds of what hops offers
+ * is. The first filling looks at time alone, since it is recompute that takes work. */
+static bool is_beyond(struct filler *f, double longest) {
     return !fits_as(f, longest, true, true) ||
            (!fits_as(f, longest, false, false) && !fits_as(f, longest, true, false));
+}
+
+/* Leaves the guesses as they are from which balancing goes on: what it finds depends a little on them. Of
+ * several stages on each group the longest one tells nothing. */
+static bool is_hopeless(struct filler *f) {
+    const int n = f->c->n_stages;
+    const double longest = f->most_us / f->micro_batches;
+    if (isinf(longest) || f->c->n_groups < n)
+        return false;
+    int *guess = mem_array(2 * (size_t)n, sizeof *guess);
+    for (int k = 0; k < n; k++) {
+        guess[2 * k] = f->fills[k].first;
+        guess[2 * k + 1] = f->fills[k].end;
+    }
+    const bool hopeless = is_beyond(f, longest);
+    for (int k = 0; k < n; k++) {
+        f->fills[k].first = guess[2 * k];
+        f->fills[k].end = guess[2 * k + 1];
+    }
+    free(guess);
+    return hopeless;
 }
 
 /* What messages and tied parameters need depends on the cuts. Where a stage exceeds its memory for
