@@ -450,6 +450,20 @@ END
     holds out ".logits > 1 and .provenance.predicted.time_us <= $grid" \
         "T5 in 3.2 GB: $(jq .provenance.predicted.time_us out) us, not behind a grid, $grid us"
 fi
+# In the least memory that any plan of a grid needs no first look says whether pieces help.
+if [ -n "${WEFT_LONG:-}" ]; then
+    cat >odd.json <<'END'
+{"format": "weft-cluster/1", "nodes": 2, "devices_per_node": 6, "device": "odd", "memory": 817855232,
+ "flops": {"f32": 78e12}, "bandwidth": 900e9, "latency_us": 9,
+ "links": [{"level": "node", "bandwidth": 6e9, "latency_us": 9},
+           {"level": "between", "bandwidth": 30e9, "latency_us": 17}]}
+END
+    least=(-m t5:770M --set layers=12 --cluster odd.json -b 48)
+    grid=$(time_of "${least[@]}" -a grid)
+    run "${least[@]}" --slack 0
+    holds out ".logits > 1 and .provenance.predicted.time_us <= $grid" \
+        "T5 in 0.8 GB: $(jq .provenance.predicted.time_us out) us, not behind a grid, $grid us"
+fi
 # One stage: a model whose state hardly fits.
 if of_today 1 3; then
     whole=(-m llama:7B --cluster h200-8 -b 64 --max-stages 1 --memory 14G --no-offload)

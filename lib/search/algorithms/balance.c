@@ -524,17 +524,22 @@ static bool make_room(struct filler *f) {
     return any;
 }
 
+/* Once more, where messages left too little room. What fits nowhere then stays as it was cut, a little
+ * too large. */
+static bool balance_again(struct filler *f, bool *found) {
+    if (!is_hopeless(f))
+        return balance_once(f);
+    *found = !fits_as(f, INFINITY, false, false) && !fits_as(f, INFINITY, true, false);
+    return false;
+}
+
 bool search_balance(struct search *s, struct candidate *c, double most_us) {
     enum { MORE = 3 };
     struct filler f = {.ev = &s->eval, .c = c, .most_us = most_us};
     prepare(&f);
-    bool hopeless = is_hopeless(&f);
-    bool found = !hopeless && balance_once(&f);
-    for (int i = 0; found && i < MORE && make_room(&f); i++) {
-        found = !is_hopeless(&f);
-        if (!found || !balance_once(&f))
-            break;
-    }
+    bool found = !is_hopeless(&f) && balance_once(&f);
+    for (int i = 0; found && i < MORE && make_room(&f) && balance_again(&f, &found);)
+        i++;
     for (int k = 0; f.fars && k < c->n_stages; k++)
         long_lived_end(&f.fars[k]);
     free(f.fars);

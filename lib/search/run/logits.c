@@ -13,6 +13,8 @@
 
 #include "common/progress.h"
 
+#include <math.h>
+
 /* Few pieces cost next to nothing and save most; if no plan fits with these, many are
  * tried. */
 enum { PIECES = 4, MANY = 16 };
@@ -119,16 +121,26 @@ static double logits_bytes(const struct plan *plan) {
     return 2 * (double)dtype_size(plan->dtype) * n;
 }
 
+/* A plan so far from its bound may hide one of another kind, which does not split the vocabulary: of
+ * t5:770M with 12 layers on 12 devices with 0.8 GB each the best without pieces took 3.7 % longer. */
+static bool is_far(const struct search_result *out) {
+    static const double FAR = 0.2;
+    return out->lower_bound_us < (1 - FAR) * out->plans[0].time_us;
+}
+
 /* There is a plan, but it pays for a lack of memory, of which logits take a part. */
 static bool is_worth_it(const struct search_problem *p, const struct search_result *out) {
     struct search_problem whole = *p, q = search_following(p, NULL);
     if (!may_cut(p) || interrupted() || q.deadline_s > 0 ||
         !search_pays(out->plans[0].plan) ||
-        logits_bytes(out->plans[0].plan) < LEAST * (double)p->memory_bytes)
+        (!is_far(out) &&
+         logits_bytes(out->plans[0].plan) < LEAST * (double)p->memory_bytes))
         return false;
     whole.from = NULL;
     q.logits = PIECES;
-    return search_first_estimate_us(&q, 1) < NEAR * search_first_estimate_us(&whole, 1);
+    const double whole_us = search_first_estimate_us(&whole, 1);
+    /* where a first look finds nothing that fits, it says nothing of pieces either */
+    return isinf(whole_us) || search_first_estimate_us(&q, 1) < NEAR * whole_us;
 }
 
 int search_logits(const struct search_problem *p, search_algorithm *algorithm, int rc,
