@@ -422,6 +422,14 @@ holds out ".schedule == \"interleaved\" and .provenance.predicted.time_us < $pla
 "$WEFT_BIN/weft-predict" -p p.db out >x 2>err &&
     jq -e --slurpfile x x '.provenance.predicted.time_us - $x[0].time_us | fabs < 0.01' out >/dev/null
 ok $? 'weft-predict agrees'
+not_behind_grid() { # not_behind_grid NAME FILTER ARGS...: a search beside grid; its plan has to pass the filter too
+    local name=$1 filter=$2 grid
+    shift 2
+    grid=$(time_of "$@" -a grid)
+    run "$@" --slack 0
+    holds out "$filter and .provenance.predicted.time_us <= $grid" \
+        "$name: $(jq .provenance.predicted.time_us out) us, not behind a grid, $grid us"
+}
 # Estimates of plans whose ops are laid out one by one are lower than the grid's here, and wrong.
 if of_today 2 9; then
     cat >fast.json <<'END'
@@ -430,11 +438,7 @@ if of_today 2 9; then
  "links": [{"level": "node", "bandwidth": 300e9, "latency_us": 10},
            {"level": "between", "bandwidth": 50e9, "latency_us": 30}]}
 END
-    large=(-m t5:3B --cluster fast.json -b 512)
-    grid=$(time_of "${large[@]}" -a grid)
-    run "${large[@]}" --slack 0
-    holds out ".provenance.predicted.time_us <= $grid" \
-        "T5 on 64 devices: $(jq .provenance.predicted.time_us out) us, not behind a grid, $grid us"
+    not_behind_grid 'T5 on 64 devices' 'true' -m t5:3B --cluster fast.json -b 512
 fi
 # Logits in pieces let the grid's plan fit; the search that follows for them has a grid too.
 if of_today 6 9; then
@@ -444,11 +448,7 @@ if of_today 6 9; then
  "links": [{"level": "node", "bandwidth": 40e9, "latency_us": 10},
            {"level": "between", "bandwidth": 1e9, "latency_us": 30}]}
 END
-    tight=(-m t5:770M --cluster slow.json -b 256)
-    grid=$(time_of "${tight[@]}" -a grid)
-    run "${tight[@]}" --slack 0
-    holds out ".logits > 1 and .provenance.predicted.time_us <= $grid" \
-        "T5 in 3.2 GB: $(jq .provenance.predicted.time_us out) us, not behind a grid, $grid us"
+    not_behind_grid 'T5 in 3.2 GB' '.logits > 1' -m t5:770M --cluster slow.json -b 256
 fi
 # In the least memory that any plan of a grid needs no first look says whether pieces help.
 if [ -n "${WEFT_LONG:-}" ]; then
@@ -458,11 +458,7 @@ if [ -n "${WEFT_LONG:-}" ]; then
  "links": [{"level": "node", "bandwidth": 6e9, "latency_us": 9},
            {"level": "between", "bandwidth": 30e9, "latency_us": 17}]}
 END
-    least=(-m t5:770M --set layers=12 --cluster odd.json -b 48)
-    grid=$(time_of "${least[@]}" -a grid)
-    run "${least[@]}" --slack 0
-    holds out ".logits > 1 and .provenance.predicted.time_us <= $grid" \
-        "T5 in 0.8 GB: $(jq .provenance.predicted.time_us out) us, not behind a grid, $grid us"
+    not_behind_grid 'T5 in 0.8 GB' '.logits > 1' -m t5:770M --set layers=12 --cluster odd.json -b 48
 fi
 # One stage: a model whose state hardly fits.
 if of_today 1 3; then

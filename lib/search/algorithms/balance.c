@@ -469,20 +469,23 @@ static bool balance_once(struct filler *f) {
     return found;
 }
 
-static bool fits_as(struct filler *f, double bound, bool fine, bool relaxed) {
-    f->fine = fine;
-    f->relaxed = relaxed;
-    bool fit = fits(f, bound);
-    f->relaxed = false;
-    return fit;
+/* With stages that end at cuts, or at any op? */
+static bool fits_either(struct filler *f, double bound) {
+    f->fine = false;
+    if (fits(f, bound))
+        return true;
+    f->fine = true;
+    return fits(f, bound);
 }
 
 /* Will it be slower than is of use, wherever it is cut? The longest stage takes its time once for each
  * micro-batch, so a few fillings show it, where balancing takes dozens. Two thirds of what hops offers
  * is. The first filling looks at time alone, since it is recompute that takes work. */
 static bool is_beyond(struct filler *f, double longest) {
-    return !fits_as(f, longest, true, true) ||
-           (!fits_as(f, longest, false, false) && !fits_as(f, longest, true, false));
+    f->fine = f->relaxed = true;
+    bool in_time = fits(f, longest);
+    f->relaxed = false;
+    return !in_time || !fits_either(f, longest);
 }
 
 /* Leaves the guesses as they are from which balancing goes on: what it finds depends a little on them. Of
@@ -529,7 +532,7 @@ static bool make_room(struct filler *f) {
 static bool balance_again(struct filler *f, bool *found) {
     if (!is_hopeless(f))
         return balance_once(f);
-    *found = !fits_as(f, INFINITY, false, false) && !fits_as(f, INFINITY, true, false);
+    *found = !fits_either(f, INFINITY);
     return false;
 }
 

@@ -129,11 +129,11 @@ double pool_simulated_us(struct pool *pool);
 /* The estimated time of the best candidate with at least this many stages; INFINITY if
  * there is none. */
 double pool_first_us(const struct pool *pool, int least_stages);
-/* The estimated time of the slowest of them: where one plan is wanted, slower candidates are not
- * remembered. INFINITY while they are. */
-double pool_last_us(const struct pool *pool);
 enum {
     LOOK_PIPELINE = 2
 }; /* stages: plans with one are the same in all orders (order.h) */
+/* The estimated time of the slowest of the best candidates: slower ones are not remembered. INFINITY
+ * while there is room for more, or where several plans are wanted. */
+double pool_last_us(const struct pool *pool);
 
 #endif

@@ -18,9 +18,10 @@ struct search_problem search_following(const struct search_problem *p,
 /* What auto runs where it follows itself: its first two rounds, whatever the gap. Without grid, t5:770M
  * on 16 devices with 3.2 GB each was 0.3 % behind it. */
 static int hops_and_grid(struct search *s, struct err *err) {
-    int rc = search_hops(s, err);
+    if (search_hops(s, err) < 0)
+        return -1;
     pool_give_back(&s->pool);
-    return rc < 0 ? rc : search_grid(s, err);
+    return search_grid(s, err);
 }
 
 bool search_follow(const struct search_problem *p, const struct search_problem *following,

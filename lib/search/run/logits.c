@@ -3,7 +3,7 @@
  * Pieces cost a little time, for each of them adds to the gradient of the head's weight,
  * and save memory in one stage alone. So they are tried only if no plan fits without
  * them, if the plan to start from has them, or if the best plan pays for a lack of
- * memory and a first look is faster. A search follows in which all plans have many
+ * memory and a first look is faster or finds nothing at all. A search follows in which all plans have many
  * pieces; in the end each of the best plans gets as few as are fastest. Bounds proven in
  * such a space do not depend on memory (op_bounds.c). */
 #include "search/run/runs.h"
