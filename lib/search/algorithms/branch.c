@@ -108,8 +108,8 @@ static void take_stage(struct branch *b, int k, int first, int left);
 static void take_strategy(struct branch *b, int k, const struct strategy *w, int left) {
     int group = k % b->c.n_groups, devices = b->c.stages[k].devices;
     int place = b->c.stages[k].place;
-    double us = strategy_us(b, w->sum), busy = b->busy_us[group], all = b->all_us;
-    if (exceeds(b, k, us, devices, w->st.end) || !fits(b, k, w->sum))
+    double us = strategy_us(b, &w->sum), busy = b->busy_us[group], all = b->all_us;
+    if (exceeds(b, k, us, devices, w->st.end) || !fits(b, k, &w->sum))
         return;
     if (k < b->c.n_groups && b->c.n_groups == b->c.n_stages && left &&
         b->rest_us[w->st.end] > limit_us(&b->s->pool) * left)

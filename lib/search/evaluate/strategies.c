@@ -138,7 +138,7 @@ static uint64_t seen_of(const struct choices *c, const struct prefix *t,
 /* ---- ways -------------------------------------------------------------------------------- */
 
 static bool no_worse(const struct strategy *a, const struct strategy *b) {
-    const struct stage_sum *x = a->sum, *y = b->sum;
+    const struct stage_sum *x = &a->sum, *y = &b->sum;
     bool good = a->seen == b->seen && x->forward_us <= y->forward_us &&
                 x->backward_us <= y->backward_us && x->weights_us <= y->weights_us &&
                 x->reduce_us <= y->reduce_us && x->update_us <= y->update_us &&
@@ -158,7 +158,7 @@ static void add_strategy(struct choices *c, struct search_stage *st, int64_t mic
             st->recompute_level = level;
             st->recompute_blocks = n;
             const struct stage_sum *sum = eval_stage_sum(c->ev, t, st);
-            const struct strategy w = {*st, sum, seen_of(c, t, st, sum->missing)};
+            const struct strategy w = {*st, *sum, seen_of(c, t, st, sum->missing)};
             front_add(&c->found, &w, no_worse);
         }
 }
@@ -259,8 +259,8 @@ static bool list_within(struct choices *c, struct search_stage *st, int64_t micr
 }
 
 static int by_time(const void *a, const void *b) {
-    const struct stage_sum *x = ((const struct strategy *)a)->sum,
-                           *y = ((const struct strategy *)b)->sum;
+    const struct stage_sum *x = &((const struct strategy *)a)->sum,
+                           *y = &((const struct strategy *)b)->sum;
     double us = x->forward_us + x->backward_us + x->weights_us;
     double other = y->forward_us + y->backward_us + y->weights_us;
     return (us > other) - (us < other);

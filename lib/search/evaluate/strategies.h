@@ -19,8 +19,8 @@
 
 struct strategy {
     struct search_stage st;
-    const struct stage_sum *sum; /* belongs to the evaluator */
-    uint64_t seen;               /* hash of what neighbours see of it */
+    struct stage_sum sum; /* a copy: the list outlives what the evaluator remembers */
+    uint64_t seen;        /* hash of what neighbours see of it */
 };
 struct strategies {
     int64_t n;
