@@ -460,6 +460,23 @@ if [ -n "${WEFT_LONG:-}" ]; then
 END
     not_behind_grid 'T5 in 0.8 GB' '.logits > 1' -m t5:770M --set layers=12 --cluster odd.json -b 48
 fi
+# Estimates of memory are too high here by 3 %: what nearly fits is compiled, and hops starts from it.
+if of_today 7 9; then
+    cat >rack.json <<'END'
+{"format": "weft-cluster/1", "nodes": 12, "devices_per_node": 8, "device": "odd", "memory": 282633344,
+ "flops": {"f32": 100e12, "bf16": 100e12, "f16": 100e12}, "bandwidth": 900e9, "latency_us": 9,
+ "links": [{"level": "node", "bandwidth": 40e9, "latency_us": 6},
+           {"level": "between", "bandwidth": 3e9, "latency_us": 25}]}
+END
+    rack=(-m t5:3B --set layers=6 --dtype bf16 --cluster rack.json -b 192)
+    "$WEFT_BIN/weft-plan" "${rack[@]}" --pp 6 --tp 8 --dp 2 --sp --micro-batch 2 --recompute full --zero 1 >full.json 2>>err
+    full=$("$WEFT_BIN/weft-predict" --cluster rack.json full.json 2>>err | jq .time_us)
+    for a in grid ${WEFT_LONG:+hops}; do
+        run "${rack[@]}" --micro-batch 2 --max-stages 6 --slack 0 -a "$a"
+        holds out ".provenance.predicted | .time_us <= $full and .memory_bytes <= 282633344" \
+            "T5 in 0.28 GB, $a: $(jq .provenance.predicted.time_us out) us, not behind weft-plan, $full us"
+    done
+fi
 # One stage: a model whose state hardly fits.
 if of_today 1 3; then
     whole=(-m llama:7B --cluster h200-8 -b 64 --max-stages 1 --memory 14G --no-offload)

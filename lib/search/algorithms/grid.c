@@ -229,16 +229,27 @@ static void walk_all(struct grid *g, int most_groups) {
 
 enum { BEST = 3 };
 
-/* The best of a walk that fit. */
+/* The fastest of a walk that fit, and that nearly do. */
 struct best {
-    int n;
-    struct option p[BEST];
+    const struct evaluate *ev;
+    int n_fit, n_nearly;
+    struct option fit[BEST], nearly[BEST];
 };
 
 static void keep_best(void *arg, const struct candidate *c, struct score score) {
     struct best *b = arg;
-    if (!score.overflow)
-        options_insert(b->p, &b->n, BEST, c, score);
+    if (eval_nearly_fits(b->ev, &score)) {
+        score.overflow = 0; /* the fastest of them, not the smallest */
+        options_insert(b->nearly, &b->n_nearly, BEST, c, score);
+    } else if (!score.overflow)
+        options_insert(b->fit, &b->n_fit, BEST, c, score);
+}
+
+static void keep_as_winners(struct pool *pool, struct option *o, int n) {
+    for (int i = 0; i < n; i++)
+        pool_keep_winner(pool, &o[i].c, &o[i].score);
+    for (int i = 0; i < BEST; i++)
+        candidate_release(&o[i].c);
 }
 
 /* The best are compiled in the end, whatever others promise: of t5:3B on 64 devices plans whose ops are
@@ -246,19 +257,19 @@ static void keep_best(void *arg, const struct candidate *c, struct score score) 
 int search_grid(struct search *s, struct err *err) {
     (void)err;
     struct grid g;
-    struct best best = {0};
-    for (int i = 0; i < BEST; i++)
-        best.p[i].c = candidate_make(&s->space);
+    struct best best = {.ev = &s->eval};
+    for (int i = 0; i < BEST; i++) {
+        best.fit[i].c = candidate_make(&s->space);
+        best.nearly[i].c = candidate_make(&s->space);
+    }
     grid_init(&g, s);
     g.wide = true;
     g.take = keep_best;
     g.arg = &best;
     int most = space_max_groups(&s->space), blocks = g.n_blocks > 1 ? g.n_blocks : 1;
     walk_all(&g, s->space.p.pins || most < blocks ? most : blocks);
-    for (int i = 0; i < best.n; i++)
-        pool_keep_winner(&s->pool, &best.p[i].c, &best.p[i].score);
-    for (int i = 0; i < BEST; i++)
-        candidate_release(&best.p[i].c);
+    keep_as_winners(&s->pool, best.fit, best.n_fit);
+    keep_as_winners(&s->pool, best.nearly, best.n_nearly);
     grid_release(&g);
     return 0;
 }

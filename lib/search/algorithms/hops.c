@@ -321,6 +321,24 @@ static struct option *put_from_first(struct hops *hp, struct option *starts, int
     return starts;
 }
 
+/* Moves the fastest start that nearly fits behind the best one, if that fits but takes much longer; returns
+ * whether there is one. Of t5:3B on 96 devices with 0.28 GB each what fits takes 8.3 s or more, and what
+ * exceeds that by 3 % 1.9 s. */
+static bool put_nearly_fitting_second(const struct hops *hp, struct option *o, int64_t n) {
+    static const double FASTER = 0.7;
+    int64_t at = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (eval_nearly_fits(&hp->s->eval, &o[i].score) &&
+            o[i].score.time_us < (at ? 1 : FASTER) * o[at].score.time_us)
+            at = i;
+    if (!at || o[0].score.overflow)
+        return false;
+    struct option nearly = o[at];
+    memmove(&o[2], &o[1], sizeof *o * (size_t)(at - 1));
+    o[1] = nearly;
+    return true;
+}
+
 /* Improves those starts that are worth it, without layouts of single ops; returns how
  * many. */
 static int64_t improve_starts(struct hops *hp, struct option *starts, int64_t all) {
@@ -329,7 +347,9 @@ static int64_t improve_starts(struct hops *hp, struct option *starts, int64_t al
     hp->gained = 1;
     settle(hp, starts, all, false);
     sort_kinds(starts, all, MAX_STARTS);
-    while (n < all && go_on(hp, n, MAX_STARTS) && is_worth(hp, &starts[n], &starts[0]))
+    bool second = put_nearly_fitting_second(hp, starts, all);
+    while (n < all && go_on(hp, n, MAX_STARTS) &&
+           ((second && n == 1) || is_worth(hp, &starts[n], &starts[0])))
         improve_in_phase(hp, &starts[n++], false);
     return n;
 }

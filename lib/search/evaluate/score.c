@@ -110,6 +110,12 @@ const struct stage_sum *eval_stage_sum(struct evaluate *ev, const struct prefix 
     return *slot;
 }
 
+bool eval_nearly_fits(const struct evaluate *ev, const struct score *score) {
+    enum { PART = 16 };
+    return !score->unknown && score->overflow > 0 &&
+           score->overflow <= ev->space->p.memory_bytes / PART;
+}
+
 /* ---- legal candidates ------------------------------------------------------------------ */
 
 /* May several stages share each group? The groups have to divide the micro-batches

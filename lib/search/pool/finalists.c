@@ -229,7 +229,7 @@ static void evaluate_finalists(struct pool *pool) {
 static void evaluate_alternatives(struct pool *pool) {
     for (int i = 0; i < pool->n_alternatives && !budget_out_of_time(pool->budget); i++) {
         struct entry *k = &pool->alternatives[i];
-        if (pool->n_plans && k->score.time_us < pool->plans[0].plan.time_us)
+        if (!pool->n_plans || k->score.time_us < pool->plans[0].plan.time_us)
             evaluate_and_add(pool, k, true);
     }
 }
