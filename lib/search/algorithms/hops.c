@@ -322,8 +322,8 @@ static struct option *put_from_first(struct hops *hp, struct option *starts, int
 }
 
 /* Moves the fastest start that nearly fits behind the best one, if that fits but takes much longer; returns
- * whether there is one. Of t5:3B on 96 devices with 0.28 GB each what fits takes 8.3 s or more, and what
- * exceeds that by 3 % 1.9 s. */
+ * whether there is one. Of t5:3B on 96 devices with 0.28 GB each the best plan of a grid that fits by
+ * estimate takes 8.0 s, and one that exceeds that by 3 % 1.9 s. */
 static bool put_nearly_fitting_second(const struct hops *hp, struct option *o, int64_t n) {
     static const double FASTER = 0.7;
     int64_t at = 0;
