@@ -315,6 +315,12 @@ run --verify roomy.json --micro-batch 32
 [ $status -eq 0 ] && grep -q ', of 40.00 GiB$' out
 ok $? "and so does --verify: $(grep holds out)"
 
+# What cannot fit at all is seen before anything is searched, on any number of devices.
+jq '.nodes = 64' "$WEFT_ROOT/share/clusters/h100-2x8.json" >pod.json
+run -m llama:70B --cluster ./pod.json -b 4096 --memory 1G --no-offload
+[ $status -eq 1 ] && grep -q 'no plan fits: .* 1027.8. GiB .* and they have 512.* GiB' err
+ok $? "70B in 512 times 1 GiB: $(grep error err)"
+
 # ---- idle devices, more of everything -----------------------------------------------------------
 few=(-m mlp --cluster v100-4x8 -b 64)
 before=inf

@@ -1,6 +1,7 @@
-/* What scores count for NCCL's communicators against what the compiled program has of them: the plans of
- * a grid, several stages on a group among them. */
+/* What scores count for NCCL's communicators, and what no plan can do without, against what the compiled
+ * programs have of them: the plans of a grid, several stages on a group among them. */
 #include "search/algorithms/grid.h"
+#include "search/run/runs.h"
 #include "search/space/space.h"
 
 #include "../unit/tap.h"
@@ -58,6 +59,89 @@ static void compare(void *arg, const struct candidate *c, struct score score) {
     plan_destroy(plan);
 }
 
+/* ---- what no plan can do without ------------------------------------------------------------ */
+
+/* Of the plans of a grid on all devices together: the least bytes of parameters, gradients and the
+ * optimizer's state. */
+struct state {
+    struct search *s;
+    double least;
+};
+
+static void least_state(void *arg, const struct candidate *c, struct score score) {
+    struct state *n = arg;
+    (void)score;
+    struct plan *plan = space_plan_of(&n->s->space, c);
+    struct program *g = plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
+    double sum = 0;
+    for (int k = 0; g && k < g->n_stages; k++) {
+        const int64_t *bytes = g->stages[k].bytes;
+        sum +=
+            (double)(bytes[MEM_parameters] + bytes[MEM_gradients] + bytes[MEM_optimizer]) *
+            c->stages[k].devices;
+    }
+    if (g)
+        n->least = fmin(n->least, sum);
+    program_destroy(g);
+    plan_destroy(plan);
+}
+
+/* The memory of a device below which no plan can fit, by bisection. */
+static double needed(struct space *sp) {
+    int64_t low = 1, high = INT64_C(1) << 40;
+    while (low + 1 < high) {
+        sp->p.memory_bytes = (low + high) / 2;
+        *(search_cannot_fit(sp) ? &low : &high) = sp->p.memory_bytes;
+    }
+    return (double)high;
+}
+
+/* All plans have at least what is said to be needed, and one that shards everything little more. */
+static void test_needed(const char *model, const char *set, enum dtype dtype,
+                        enum optimizer optimizer) {
+    static const double PADDED = 1.03;
+    enum { DEVICES = 4 };
+    int64_t micro[] = {8};
+    struct err err = {0};
+    struct search_problem p = {.devices = DEVICES,
+                               .batch = 16,
+                               .micro = micro,
+                               .n_micro = 1,
+                               .max_zero = ZERO_PARAMETERS,
+                               .schedules = 1u << SCHEDULE_1f1b,
+                               .memory_bytes = 1,
+                               .dtype = dtype,
+                               .optimizer = optimizer,
+                               .beside = no_workspace,
+                               .top = 1,
+                               .seed = 1};
+    if (cluster_read(&p.cluster, cluster_name, &err) < 0 ||
+        !(p.model = model_load(model, set, &err)) ||
+        !(p.provider = provider_open(NULL, NULL, &p.cluster, true, &err))) {
+        ok(false, "%s: %s", model, err.msg);
+        return;
+    }
+    struct search s;
+    struct grid g;
+    search_begin(&s, &p);
+    struct state n = {.s = &s, .least = INFINITY};
+    double said = needed(&s.space) * DEVICES;
+    s.space.p.memory_bytes = 1; /* so the grid saves all that it can */
+    grid_init(&g, &s);
+    g.wide = true;
+    g.take = least_state;
+    g.arg = &n;
+    for (int groups = 1; groups <= DEVICES; groups *= 2)
+        grid_walk(&g, groups, micro[0]);
+    ok(said <= n.least && n.least <= PADDED * said,
+       "%s in %s with %s: no plan does without %.0f bytes, the smallest takes %.3f of them",
+       model, dtype_name(dtype), optimizer_name(optimizer), said, n.least / said);
+    grid_release(&g);
+    search_end(&s);
+    provider_destroy((struct cost_provider *)p.provider);
+    model_destroy(p.model);
+}
+
 static void test_model(const char *model, const char *set, int devices, double most) {
     int64_t micro[] = {4, 16};
     struct err err = {0};
@@ -104,5 +188,12 @@ int main(void) {
     test_model("moe:380M", "layers=4", 8, 0.1);
     test_model("t5:770M", "layers=2", 6, 0.1);
     test_model("wide-resnet:250M", NULL, 8, 0.1);
+    for (int o = 0; o < OPTIMIZER_COUNT; o++) {
+        test_needed("gpt:nano", NULL, DTYPE_f32, (enum optimizer)o);
+        test_needed("gpt:nano", NULL, DTYPE_bf16, (enum optimizer)o);
+    }
+    test_needed("t5:770M", "layers=2", DTYPE_f32, OPTIMIZER_adamw);
+    test_needed("wide-resnet:250M", NULL, DTYPE_f32, OPTIMIZER_adamw);
+    test_needed("moe:380M", "layers=2", DTYPE_bf16, OPTIMIZER_adamw);
     return done_testing();
 }

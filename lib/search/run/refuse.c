@@ -95,15 +95,37 @@ static double all_memory(const struct space *sp) {
     return sum;
 }
 
-/* Explains why no plan at all fits, if that is so. Lower bounds of very many devices
- * would take too long. */
+/* The bytes of parameters, gradients and the optimizer's state on all devices together, however they are
+ * split: what is trained has a value in f32 beside its gradient, a master where ops want a narrow type. Hosts
+ * have room for any of them, so nothing is certain where plans offload or pins may say so. */
+static double state_at_least(const struct space *sp) {
+    const struct search_problem *p = &sp->p;
+    double sum = 0;
+    for (int i = 0; i < p->model->n_params && !p->offload && !p->pins; i++) {
+        const struct model_param *param = &p->model->params[i];
+        struct extents x = model_extents(p->model, &param->shape, 1);
+        int states = optimizer_states(optimizer_of(p->optimizer, param));
+        int64_t bytes =
+            param->frozen ? dtype_size(p->dtype) : (2 + states) * dtype_size(DTYPE_f32);
+        sum += param->running ? 0 : (double)extents_count(&x) * (double)bytes;
+    }
+    return sum;
+}
+
+bool search_cannot_fit(const struct space *sp) {
+    return sp->p.memory_bytes && state_at_least(sp) > all_memory(sp);
+}
+
+/* Explains why no plan at all fits, if that is so. Lower bounds of single ops on very many
+ * devices would take too long. */
 static void prove_too_little(struct pool *pool, char *buf, size_t size) {
     enum { MOST_DEVICES = 32 };
     buf[0] = '\0';
-    if (pool->space->p.devices > MOST_DEVICES || pool->space->p.pins ||
-        budget_stopped(pool->budget))
+    if (pool->space->p.pins || budget_stopped(pool->budget))
         return;
-    struct least l = find_least(pool->ev);
+    struct least l = pool->space->p.devices > MOST_DEVICES
+                         ? (struct least){.all_bytes = state_at_least(pool->space)}
+                         : find_least(pool->ev);
     double most = (double)pool->space->p.memory_bytes, all = all_memory(pool->space);
     if (l.op_bytes > most)
         snprintf(buf, size, "; %s alone needs at least %s, however it is split",

@@ -26,6 +26,9 @@ struct run_facts {
 int search_run_on(const struct search_problem *p, search_algorithm *algorithm,
                   struct search_result *out, struct run_facts *facts, struct err *err);
 
+/* Do parameters, gradients and the optimizer's state exceed the memory of all devices together, however they
+ * are split (refuse.c)? */
+bool search_cannot_fit(const struct space *sp);
 /* Explains in err why there is no plan (refuse.c); returns -1. */
 int pool_refuse(struct pool *pool, struct search_result *out, struct err *err);
 

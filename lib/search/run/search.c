@@ -2,6 +2,7 @@
  * result is certified. */
 #include "common/progress.h"
 #include "search/algorithms/algorithms.h"
+#include "search/algorithms/hops.h"
 #include "search/bound/bound.h"
 #include "search/pool/incumbents.h"
 #include "search/run/runs.h"
@@ -16,11 +17,21 @@ static bool is_near(const struct pool *pool) {
            pool->plans[0].plan.time_us * (1 - pool->budget->gap) <= pool->budget->bound_us;
 }
 
+/* Where no plan can fit, a first look finds one that lacks little. Returns whether that is so. */
+static bool is_in_vain(struct search *s) {
+    if (!search_cannot_fit(&s->space))
+        return false;
+    hops_first(s);
+    s->complete = s->pool.proven = s->pool.has_nearest;
+    return s->pool.has_nearest;
+}
+
 /* Runs the algorithm and evaluates its finalists. If all of them turn out too large,
  * because scores underestimate memory, it runs again with a little less memory. */
 static int search_rounds(struct search *s, search_algorithm *algorithm, struct err *err) {
     enum { ROUNDS = 6 };
-    for (int round = 0; round < ROUNDS; round++) {
+    const int rounds = is_in_vain(s) ? 0 : ROUNDS;
+    for (int round = 0; round < rounds; round++) {
         int64_t refused = s->pool.refused.bytes;
         s->complete = false;
         search_forget_starts(s);
