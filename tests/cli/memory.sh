@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Memory against the published formulas: scripts/memory.sh, whose table of layers accounts for every
-# byte, and its first stages of whole models. Prints TAP; the programs are in $WEFT_BIN.
+# byte, and its first stages of whole models; and temporaries of T5. Prints TAP; the programs are in $WEFT_BIN.
 # Needs: jq
 set -u
 # shellcheck source=/dev/null
@@ -25,6 +25,13 @@ each 'weft >= expected && weft <= expected * 1.005 + (p == 1 ? 0.07 : 0)' \
 each 'weft <= formula || p == 1' 'which is no more than the formula says'
 # Positions and the last norm, which the formula leaves out.
 each 'state >= want && state <= want * 1.004' 'parameters, gradients and optimizer as the formula says'
+
+# The gradient of what many ops read, such as an encoder's output, is summed as its parts come.
+temporaries() { # temporaries LAYERS: bytes
+    "$WEFT_BIN/weft-plan" -q -m t5:770M --set "layers=$1" -b 8 --micro-batch 8 --cluster h100-8 --dp 1 2>>err |
+        "$WEFT_BIN/weft-predict" -q --cluster h100-8 - 2>>err | jq '.stages[0].memory.temporaries'
+}
+is "$(temporaries 8)" "$(temporaries 4)" 'temporaries of T5 do not grow with its layers'
 
 echo "1..$n"
 [ $failed -eq 0 ]

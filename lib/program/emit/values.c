@@ -232,6 +232,16 @@ static int add_alike(struct emit *e, const struct shape *s, int head, int *rest)
     return sum;
 }
 
+void gradient_gather(struct emit *e, int tensor) {
+    int head = e->gradient[tensor], rest;
+    e->gradient[tensor] = -1;
+    for (; head >= 0; head = rest) {
+        struct placement place = e->avails.p[head].place;
+        int sum = add_alike(e, &e->m->tensors[tensor].shape, head, &rest);
+        avail_add(e, e->gradient, tensor, place, sum);
+    }
+}
+
 /* Adds up contributions of one placement at a time, so that each placement is converted once. */
 int gradient_combine(struct emit *e, int tensor, struct placement want) {
     const struct shape *s = &e->m->tensors[tensor].shape;

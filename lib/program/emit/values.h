@@ -26,6 +26,8 @@ int saved_find(const struct emit *e, int op);
 /* Takes the gradients that other stages send for a tensor of this one. */
 void gradient_receive(struct emit *e, int tensor);
 void gradient_add(struct emit *e, int tensor, struct placement place, int buffer);
+/* Adds up the contributions that came under equal placements. */
+void gradient_gather(struct emit *e, int tensor);
 /* Sums the contributions to a tensor's gradient under one placement. */
 int gradient_combine(struct emit *e, int tensor, struct placement want);
 

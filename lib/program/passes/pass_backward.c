@@ -28,6 +28,15 @@ static void send_finished_gradients(struct emit *e, int op) {
     }
 }
 
+/* A tensor that many ops read, such as an encoder's output, would else hold a contribution of each of them
+ * until that of the first one is there. */
+static void gather_unfinished_gradients(struct emit *e, int op) {
+    const struct model_op *o = &e->m->ops[op];
+    for (int k = 0; k < o->n_in; k++)
+        if (e->m->tensors[o->in[k]].gradient && e->first_use[o->in[k]] != op)
+            gradient_gather(e, o->in[k]);
+}
+
 /* Ops in reverse. An op comes when all readers of its results have added to their gradients. */
 void pass_backward(struct emit *e) {
     e->seg = SEG_BACKWARD;
@@ -48,6 +57,7 @@ void pass_backward(struct emit *e) {
             dy[k] = gradient_combine(e, o->out[k], gradient_place(e, op, k));
         }
         lower_backward(e, op, dy);
+        gather_unfinished_gradients(e, op);
         send_finished_gradients(e, op);
         grads_reduce(e);
     }
