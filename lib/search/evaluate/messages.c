@@ -32,12 +32,12 @@ static int stage_of(const struct work *w, int op) {
 }
 
 /* One message of elements of one type: each device of `to` receives `got` elements of
- * a tensor of `all` elements, of which each device of `from` holds `held`; there is
- * room for `depth` messages. */
+ * a tensor of `all` elements, `staged` of them in pieces that it unpacks; each device of
+ * `from` holds `held`, and has room for `depth` messages. */
 struct message {
     enum dtype dtype;
     int from, to;
-    double got, held, all, depth;
+    double got, staged, held, all, depth;
     double *pack_us, *take_us; /* the times to which its costs are added */
 };
 
@@ -65,8 +65,12 @@ static double add_message(struct evaluate *ev, struct work *w, struct message ms
             : cost_message_us(&ev->cost, w->rank[other], w->rank[busy],
                               w->c->stages[busy].devices,
                               (int64_t)(size * fmax(sent, msg.got)));
+    if (!own && msg.staged > 0)
+        take_us +=
+            cost_copy_us(&ev->cost, msg.dtype, (int64_t)msg.staged, (int64_t)msg.staged);
     *msg.take_us += take_us;
     w->staging[msg.from] += size * sent * msg.depth;
+    w->staging[msg.to] += own ? 0 : size * msg.staged;
     w->messages[msg.from] += own ? 0 : takers;
     w->messages[msg.to] += own ? 0 : fmax(1, ceil(msg.got / msg.held - 1e-6));
     w->missing |= lacks(ev);
@@ -89,20 +93,22 @@ static void add_exchange(struct evaluate *ev, struct work *w, const struct edge 
     struct shard_size a_share = prefix_shard(ev->space, w->prefixes[from], e, -1);
     struct shard_size b_share = prefix_shard(ev->space, w->prefixes[to], e, reader);
     double all = prefix_all(ev->space, w->prefixes[to], e);
+    double there = prefix_staged(ev->space, w->prefixes[to], e, &a_share, &b_share);
+    double back = prefix_staged(ev->space, w->prefixes[to], e, &b_share, &a_share);
     struct estimate_stage *a = &w->times[from], *b = &w->times[to];
     bool tied = e->param >= 0;
     double depth = tied ? 1 : (double)schedule_depth(w->c->schedule, apart, m);
-    double there_us = add_message(ev, w,
-                                  (struct message){ev->space->p.dtype, from, to,
-                                                   b_share.want, a_share.held, all, depth,
-                                                   tied ? &a->update_us : &a->forward_us,
-                                                   tied ? &b->update_us : &b->forward_us});
+    double there_us = add_message(
+        ev, w,
+        (struct message){ev->space->p.dtype, from, to, b_share.want, there, a_share.held,
+                         all, depth, tied ? &a->update_us : &a->forward_us,
+                         tied ? &b->update_us : &b->forward_us});
     double back_us =
         !comes_back(ev, e)
             ? 0
             : add_message(ev, w,
                           (struct message){tied ? DTYPE_f32 : ev->space->p.dtype, to, from,
-                                           a_share.want, b_share.held, all, depth,
+                                           a_share.want, back, b_share.held, all, depth,
                                            tied ? &b->reduce_us : &b->backward_us,
                                            tied ? &a->reduce_us : &a->backward_us});
     /* the stage with a copy gets the new value when the other one has computed it */

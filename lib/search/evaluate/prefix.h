@@ -22,6 +22,8 @@ struct evaluate;
  * (a reader the gradient, the origin the value). 0: not known yet. */
 struct shard_size {
     double want, held;
+    /* into how many parts either splits each axis of the tensor */
+    uint16_t want_parts[TENSOR_MAX_RANK], held_parts[TENSOR_MAX_RANK];
 };
 
 struct prefix {
@@ -93,6 +95,10 @@ struct shard_size prefix_shard_of(const struct space *sp, const struct prefix *t
 /* The same for an edge's i-th reader or, if i < 0, its origin. */
 struct shard_size prefix_shard(const struct space *sp, const struct prefix *t,
                                const struct edge *e, int i);
+/* Of what a device receives as it wants it, from devices that hold it as `from` does: the elements that
+ * do not come as one run of its memory, and so are staged. */
+double prefix_staged(const struct space *sp, const struct prefix *t, const struct edge *e,
+                     const struct shard_size *from, const struct shard_size *to);
 /* The elements of the edge's tensor on all devices together. */
 double prefix_all(const struct space *sp, const struct prefix *t, const struct edge *e);
 

@@ -38,6 +38,12 @@ static struct extents extents_of(const struct space *sp, const struct prefix *t,
         t->st.micro_batch);
 }
 
+static void count_parts(const struct mesh *mesh, struct placement p, int rank,
+                        uint16_t *parts) {
+    for (int i = 0; i < rank; i++)
+        parts[i] = (uint16_t)mesh_group_size(mesh, placement_axes(mesh, p, i));
+}
+
 struct shard_size prefix_shard_of(const struct space *sp, const struct prefix *t,
                                   const struct edge *e, int op) {
     struct extents x = extents_of(sp, t, e);
@@ -55,8 +61,28 @@ struct shard_size prefix_shard_of(const struct space *sp, const struct prefix *t
         want = placement_scatter(mesh, &x, want);
     if (param && zero >= (home ? ZERO_PARAMETERS : ZERO_GRADIENTS))
         held = placement_scatter(mesh, &x, held);
-    return (struct shard_size){.want = (double)placement_elements(mesh, &x, want),
-                               .held = (double)placement_elements(mesh, &x, held)};
+    struct shard_size out = {.want = (double)placement_elements(mesh, &x, want),
+                             .held = (double)placement_elements(mesh, &x, held)};
+    count_parts(mesh, want, x.rank, out.want_parts);
+    count_parts(mesh, held, x.rank, out.held_parts);
+    return out;
+}
+
+/* A piece is one run inside the box that is wanted if it has all of the inner axes and one of the outer
+ * ones (transfer.c). */
+double prefix_staged(const struct space *sp, const struct prefix *t, const struct edge *e,
+                     const struct shard_size *from, const struct shard_size *to) {
+    struct extents x = extents_of(sp, t, blocks_small_edge(&sp->blocks, e));
+    int i = x.rank - 1;
+    while (i > 0 && from->held_parts[i] <= to->want_parts[i])
+        i--;
+    for (i--; i >= 0; i--) {
+        int parts = from->held_parts[i] > to->want_parts[i] ? from->held_parts[i]
+                                                            : to->want_parts[i];
+        if (x.size[i] > parts)
+            return to->want;
+    }
+    return 0;
 }
 
 double prefix_all(const struct space *sp, const struct prefix *t, const struct edge *e) {
