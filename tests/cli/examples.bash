@@ -66,7 +66,7 @@ split_examples() { # split_examples FOLDER
 }
 
 run_example() { # run_example FILE: in this folder, as a reader would
-    PATH="$WEFT_BIN:$PATH" timeout 300 bash -o pipefail "$1" </dev/null
+    PATH="$WEFT_BIN:$PATH" timeout 900 bash -o pipefail "$1" </dev/null
 }
 
 # Whether output has the shape of what is shown: line by line the same but for numbers, bars and the

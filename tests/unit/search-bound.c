@@ -318,6 +318,8 @@ static void compare(const struct search_problem *p, int64_t *bytes) {
     best_us = a == 0 ? all.plans[0].time_us : 0;
     struct search_problem listed = *p;
     listed.as_listed = true;
+    probed =
+        (struct probed){.least_us = INFINITY}; /* where nothing can fit, it is not asked */
     search_run(&listed, probe, &none, NULL);
     search_result_release(&none);
     double bound = orders_bound_us(p, NULL, INFINITY);
