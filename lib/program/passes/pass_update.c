@@ -80,9 +80,13 @@ static int finished_gradient(struct emit *e, const struct param_instance *p,
     for (int64_t i = 0; i < e->arrivals.n; i++) {
         const struct transfer *t = &e->transfers[e->arrivals.p[i].transfer];
         if (t->param == param && t->gradient) {
+            /* into the sum itself: each message is gone before the next one comes */
             int g = recv_param(e, param, true, t->from, place);
-            total =
-                emit_add(e, total, g, emit_elements(e, &e->m->params[param].shape, place));
+            struct instr *add = param_instr(e, I_add, param, place);
+            add->in.add.a = total;
+            add->in.add.b = g;
+            add->out.add.y = total;
+            add->n.add.elems = e->buffers.p[g].elems;
         }
     }
     return total;
