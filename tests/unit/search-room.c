@@ -13,6 +13,38 @@
 static const char cluster_name[] = "a100-2x8";
 static workspace_query *const no_workspace[] = {NULL};
 
+/* Fills in the cluster, the model and the datasheets of a problem; false if one cannot be read. */
+static bool problem_open(struct search_problem *p, const char *model, const char *set) {
+    struct err err = {0};
+    if (cluster_read(&p->cluster, cluster_name, &err) < 0 ||
+        !(p->model = model_load(model, set, &err)) ||
+        !(p->provider = provider_open(NULL, NULL, &p->cluster, true, &err))) {
+        ok(false, "%s: %s", model, err.msg);
+        return false;
+    }
+    return true;
+}
+
+static void problem_close(struct search_problem *p) {
+    provider_destroy((struct cost_provider *)p->provider);
+    model_destroy(p->model);
+}
+
+/* Hands out all plans of a wide grid. */
+static void walk(struct search *s,
+                 void (*take)(void *, const struct candidate *, struct score), void *arg) {
+    const struct search_problem *p = &s->space.p;
+    struct grid g;
+    grid_init(&g, s);
+    g.wide = true;
+    g.take = take;
+    g.arg = arg;
+    for (int groups = 1; groups <= p->devices && groups <= g.n_blocks; groups *= 2)
+        for (int i = 0; i < p->n_micro; i++)
+            grid_walk(&g, groups, p->micro[i]);
+    grid_release(&g);
+}
+
 /* Groups of devices of all plans: how many, what is compiled for them and by how much the counts are off
  * together, and how far one is below at most. In communicators of a collective: a message's is a quarter. */
 struct counts {
@@ -102,7 +134,6 @@ static void test_needed(const char *model, const char *set, enum dtype dtype,
     static const double PADDED = 1.03;
     enum { DEVICES = 4 };
     int64_t micro[] = {8};
-    struct err err = {0};
     struct search_problem p = {.devices = DEVICES,
                                .batch = 16,
                                .micro = micro,
@@ -115,36 +146,23 @@ static void test_needed(const char *model, const char *set, enum dtype dtype,
                                .beside = no_workspace,
                                .top = 1,
                                .seed = 1};
-    if (cluster_read(&p.cluster, cluster_name, &err) < 0 ||
-        !(p.model = model_load(model, set, &err)) ||
-        !(p.provider = provider_open(NULL, NULL, &p.cluster, true, &err))) {
-        ok(false, "%s: %s", model, err.msg);
+    if (!problem_open(&p, model, set))
         return;
-    }
     struct search s;
-    struct grid g;
     search_begin(&s, &p);
     struct state n = {.s = &s, .least = INFINITY};
     double said = needed(&s.space) * DEVICES;
     s.space.p.memory_bytes = 1; /* so the grid saves all that it can */
-    grid_init(&g, &s);
-    g.wide = true;
-    g.take = least_state;
-    g.arg = &n;
-    for (int groups = 1; groups <= DEVICES; groups *= 2)
-        grid_walk(&g, groups, micro[0]);
+    walk(&s, least_state, &n);
     ok(said <= n.least && n.least <= PADDED * said,
        "%s in %s with %s: no plan does without %.0f bytes, the smallest takes %.3f of them",
        model, dtype_name(dtype), optimizer_name(optimizer), said, n.least / said);
-    grid_release(&g);
     search_end(&s);
-    provider_destroy((struct cost_provider *)p.provider);
-    model_destroy(p.model);
+    problem_close(&p);
 }
 
 static void test_model(const char *model, const char *set, int devices, double most) {
     int64_t micro[] = {4, 16};
-    struct err err = {0};
     struct search_problem p = {.devices = devices,
                                .batch = 64,
                                .micro = micro,
@@ -155,31 +173,18 @@ static void test_model(const char *model, const char *set, int devices, double m
                                .beside = no_workspace,
                                .top = 1,
                                .seed = 1};
-    if (cluster_read(&p.cluster, cluster_name, &err) < 0 ||
-        !(p.model = model_load(model, set, &err)) ||
-        !(p.provider = provider_open(NULL, NULL, &p.cluster, true, &err))) {
-        ok(false, "%s: %s", model, err.msg);
+    if (!problem_open(&p, model, set))
         return;
-    }
     p.memory_bytes = cluster_most_memory(&p.cluster, 0, devices);
     struct search s;
-    struct grid g;
     struct counts n = {.s = &s};
     search_begin(&s, &p);
-    grid_init(&g, &s);
-    g.wide = true;
-    g.take = compare;
-    g.arg = &n;
-    for (int groups = 1; groups <= devices && groups <= g.n_blocks; groups *= 2)
-        for (int i = 0; i < p.n_micro; i++)
-            grid_walk(&g, groups, micro[i]);
+    walk(&s, compare, &n);
     ok(n.groups > 30 && n.off <= most * n.compiled && n.most_below <= 1.5,
        "%s on %d: %lld groups, off by %.1f %%, at most %.2f communicators below", model,
        devices, (long long)n.groups, 100 * n.off / n.compiled, n.most_below);
-    grid_release(&g);
     search_end(&s);
-    provider_destroy((struct cost_provider *)p.provider);
-    model_destroy(p.model);
+    problem_close(&p);
 }
 
 int main(void) {

@@ -234,6 +234,8 @@ static int add_alike(struct emit *e, const struct shape *s, int head, int *rest)
 
 void gradient_gather(struct emit *e, int tensor) {
     int head = e->gradient[tensor], rest;
+    if (head < 0 || e->avails.p[head].next < 0)
+        return; /* there is one at most */
     e->gradient[tensor] = -1;
     for (; head >= 0; head = rest) {
         struct placement place = e->avails.p[head].place;

@@ -86,7 +86,6 @@ static int finished_gradient(struct emit *e, const struct param_instance *p,
             add->in.add.a = total;
             add->in.add.b = g;
             add->out.add.y = total;
-            add->n.add.elems = e->buffers.p[g].elems;
         }
     }
     return total;

@@ -4,9 +4,9 @@
  * without it, if the plan to start from does it, or, for the optimizer's state alone,
  * if the best plan pays for a lack of memory and a first look is faster. A search
  * follows for each set of tensors that a first look speaks for. All ops of all stages
- * offload it, which the strategy graph compiles as if it were pinned. In the end each stage of the best plan
- * takes back what it has room for. Bounds proven in such a space do not depend on
- * memory (op_bounds.c). */
+ * offload it, which the strategy graph compiles as if it were pinned. In the end each
+ * stage of the best plan takes back what it has room for. Bounds proven in such a space
+ * do not depend on memory (op_bounds.c). */
 #include "search/run/runs.h"
 
 #include "search/algorithms/algorithms.h"
