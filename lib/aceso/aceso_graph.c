@@ -1,5 +1,5 @@
-/* The graph of stages. Stages from one cut on are a row: their lower bounds come of one walk, and so do
- * their times. */
+/* The graph of stages. Stages that differ only in where they end form a row: one walk finds
+ * all of their lower bounds, and another one all of their times. */
 #include "aceso/aceso_graph.h"
 
 #include <math.h>
@@ -8,13 +8,13 @@
 
 enum { MOST_SIZES = 16, PATHS = 16 };
 
-/* Stages with so many behind them, that begin at one cut, on one number of devices. */
+/* The stages that share the number of stages behind them, the first cut and the number of
+ * devices. */
 struct row {
-    int n;         /* ends: the next n cuts */
-    double *bound; /* [n] messages apart */
-    double
-        *us[2][2]; /* [crosses_in][crosses_out]: [n], once they are solved; NULL before */
-    struct aceso_ask ask[2]; /* [crosses_in] with which they were */
+    int n;                   /* they end at the next n cuts */
+    double *bound;           /* [n] lower bounds without messages */
+    double *us[2][2];        /* [crosses_in][crosses_out]: [n] times; NULL until solved */
+    struct aceso_ask ask[2]; /* [crosses_in] what the times were solved for */
     bool exact[2];
 };
 
@@ -34,12 +34,13 @@ struct aceso_graph {
     int64_t micro_batch, n_micro_batches;
     int n_cuts;
     const int *cuts;
-    int n_behind; /* stages at most */
+    int n_behind; /* most stages of a path */
     int n_sizes;  /* of stages: 1, 2, 4 ... devices */
     struct aceso_stages *stages[MOST_SIZES];
-    double *work;     /* [n_cuts] device-us up to a cut, at least */
+    double *work;     /* [n_cuts] least device-us of the ops before a cut */
     struct row *rows; /* [behind][cut][size] */
-    /* By node: what the stages before it take at least; INFINITY: none lead there below most_us. */
+    /* By node: lower bounds on the stages before it and on those from it on. INFINITY:
+     * there is no path below most_us. */
     struct aceso_bounds {
         double longest, sum;
     } * before, *after;
@@ -61,7 +62,8 @@ static double step_us(const struct aceso_graph *g, double longest, double sum) {
     return (double)(g->n_micro_batches - 1) * longest + sum;
 }
 
-/* Tensor parallelism was measured inside nodes: a stage lies in one, or has whole ones. */
+/* Returns whether a stage lies within one node or spans whole nodes: tensor parallelism was
+ * measured only within nodes. */
 static bool lies_well(const struct aceso_graph *g, int before, int devices) {
     int node = g->p->per_node, at = before % node;
     return at + devices <= node || (at == 0 && devices % node == 0);
@@ -69,7 +71,9 @@ static bool lies_well(const struct aceso_graph *g, int before, int devices) {
 
 /* ---- edges ---------------------------------------------------------------------------------- */
 
-/* An edge from a node, if there is one; its time, or (proven) what is proven of it. */
+/* Makes the edge from a node to cut `to` on 2^size devices. Its time is the solved one, or
+ * a lower bound where the stage was not solved or, with `proven`, not solved exactly.
+ * Returns false if there is no such edge. */
 static bool edge(const struct aceso_graph *g, int behind, int at, int devices, int size,
                  int to, bool proven, struct aceso_edge *out) {
     const struct row *r = row_of(g, behind, at, size);
@@ -99,7 +103,7 @@ static bool edge(const struct aceso_graph *g, int behind, int at, int devices, i
 
 /* ---- bounds --------------------------------------------------------------------------------- */
 
-/* What each op takes of any layout's devices at least, summed up. */
+/* Sums up the least device time that each op takes in any layout. */
 static void add_work(struct aceso_graph *g) {
     g->work = mem_array((size_t)g->n_cuts, sizeof *g->work);
     for (int c = 0; c + 1 < g->n_cuts; c++) {
@@ -117,7 +121,7 @@ static void add_work(struct aceso_graph *g) {
     }
 }
 
-/* May a node be on a path whose stages take so long? */
+/* Returns whether a node can be on a path whose stages take at most stage_us each. */
 static bool may_be(const struct aceso_graph *g, int behind, int at, int devices,
                    double stage_us) {
     int before = g->p->devices - devices;
@@ -163,7 +167,8 @@ static void lower(struct aceso_bounds *to, const struct aceso_bounds *from, doub
     to->sum = fmin(to->sum, from->sum + us);
 }
 
-/* Calls visit for each edge of the nodes with so many stages behind them. */
+/* Calls `each` for every edge of the nodes with `behind` stages behind them. `next` is
+ * SIZE_MAX at the end of a path. */
 typedef void visit_edge(struct aceso_graph *g, size_t node, size_t next,
                         const struct aceso_edge *e);
 static void visit(struct aceso_graph *g, int behind, visit_edge *each) {
@@ -255,8 +260,9 @@ void aceso_graph_destroy(struct aceso_graph *g) {
 
 /* ---- the best path -------------------------------------------------------------------------- */
 
-/* Tails of a node are those that no other beats in the longest stage and the sum; ascending in the
- * first. */
+/* Adds a tail to the list of a node, which must be the last list in g->tails, unless
+ * another one is no worse in both longest stage and sum. Drops the tails that it beats.
+ * Lists ascend by longest stage, and so descend by sum. */
 static void add_tail(struct aceso_graph *g, struct span *s, struct tail t) {
     struct tail *all = g->tails.p + s->first;
     int i = s->n, n;
@@ -356,7 +362,8 @@ bool aceso_graph_best(struct aceso_graph *g, double most_us, bool proven,
 
 /* ---- solving -------------------------------------------------------------------------------- */
 
-/* Which ends of the row may be on a path below most_us, and how long its stages may take. */
+/* Finds which ends of the row can be on a path below most_us, and how long its stages may
+ * take. Returns false if none can. */
 static bool find_ask(struct aceso_graph *g, const struct aceso_edge *e, int size,
                      double most_us, struct aceso_ask *ask) {
     int least = g->n_cuts, most = -1;
@@ -373,7 +380,7 @@ static bool find_ask(struct aceso_graph *g, const struct aceso_edge *e, int size
             const struct aceso_bounds *after =
                 e->behind ? &g->after[node_of(g, e->behind - 1, to, d - e->devices)] : &end;
             double sum = before->sum + after->sum;
-            double may = (most_us - sum) / (double)g->n_micro_batches; /* as the longest */
+            double may = (most_us - sum) / (double)g->n_micro_batches; /* if longest */
             double us =
                 step_us(g, fmax(x.us, fmax(before->longest, after->longest)), sum + x.us);
             if (us >= most_us)

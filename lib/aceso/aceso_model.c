@@ -1,4 +1,5 @@
-/* Which tables a model's name means, what the names of its ops say, and its chain. */
+/* Finds the tables that a model's name means, what the names of its ops say, and its
+ * chain. */
 #include "aceso/aceso_model.h"
 
 #include <stdio.h>
@@ -7,7 +8,7 @@
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-/* "gpt:1.3B" is gpt_1_3B. */
+/* Finds the family, size and table name of a model: "gpt:1.3B" is gpt_1_3B. */
 static int read_name(struct aceso_model *m, const char *model, char *name, size_t n,
                      struct err *err) {
     static const struct {
@@ -26,7 +27,7 @@ static int read_name(struct aceso_model *m, const char *model, char *name, size_
         snprintf(m->size, sizeof m->size, "%s", model + length + 1);
         for (char *c = m->size; (c = strchr(c, '.'));)
             *c = '_';
-        /* The ops of the largest T5 are those of the one before it. */
+        /* 22B has the ops of 11B, but more layers. */
         bool shared = m->family == ACESO_t5 && !strcmp(m->size, "22B");
         snprintf(name, n, "%s_%s", families[i].file, shared ? "11B" : m->size);
         return 0;
@@ -37,7 +38,7 @@ static int read_name(struct aceso_model *m, const char *model, char *name, size_
                      model);
 }
 
-/* The tables do not say how many layers a model has. */
+/* Returns how many layers a model usually has, which the tables do not say. */
 static int usual_layers(const struct aceso_model *m) {
     static const struct {
         const char *size;
@@ -76,8 +77,8 @@ static void set_specs(struct aceso_op *op, enum aceso_spec in, enum aceso_spec o
     op->out[0] = op->out[1] = out;
 }
 
-/* The first product of a pair is split by columns under algorithm 0 and by rows under 1; the second
- * the other way round. */
+/* The first product of a pair is split by columns under algorithm 0 and by rows under 1,
+ * the second one the other way round. */
 static void describe_gpt(struct aceso_op *op) {
     const char *name = op->name;
     bool first = ends_in(name, "qkv") || ends_in(name, "GEMM-1");
@@ -153,7 +154,7 @@ static int make_chain(struct aceso_model *m, struct err *err) {
     return 0;
 }
 
-/* As many kinds as there are in a layer and about it, so a walk over them is short. */
+/* Numbers the kinds of neighbours. A layer has few of them, so a linear search is short. */
 static void find_pairs(struct aceso_model *m) {
     m->pair_of = mem_array((size_t)m->n, sizeof *m->pair_of);
     m->pair_op = mem_array((size_t)m->n, sizeof *m->pair_op);

@@ -1,5 +1,5 @@
-/* The search over micro-batches: first with stages that begin where layers do, which shows quickly how
- * fast a step may be, then with stages that begin anywhere. */
+/* The search over micro-batch sizes. Stages begin only where layers do at first, which
+ * quickly gives a time to beat, and then anywhere. */
 #include "aceso/aceso_search.h"
 
 #include "aceso/aceso_graph.h"
@@ -33,7 +33,7 @@ static bool same(const struct aceso_config *a, const struct aceso_config *b) {
            !memcmp(a->recompute, b->recompute, n * sizeof *a->recompute);
 }
 
-/* Takes the configuration over. */
+/* Takes a configuration over, and keeps it if it is new and among the p->top fastest. */
 static void take(struct search *s, struct aceso_config *c) {
     struct aceso_plan plan = {.config = c};
     bool known = !aceso_cost_step(s->p->model, c, &plan.cost);
@@ -52,7 +52,7 @@ static void take(struct search *s, struct aceso_config *c) {
         aceso_config_destroy(s->found.p[--s->found.n].config);
 }
 
-/* The stages of a configuration once more, each with more strategies to an op in one state. */
+/* Solves each stage of a configuration again, with more strategies per op and state. */
 static void polish(const struct search *s, struct aceso_plan *plan) {
     enum { PATHS = 128 };
     struct aceso_config *c = plan->config;
@@ -86,8 +86,8 @@ static int by_time(const void *a, const void *b) {
 
 /* ---- one graph ------------------------------------------------------------------------------ */
 
-/* Solves the stages of the best path until a best path has none that is not solved. False where no path
- * is faster than `hope`. */
+/* Solves the stages of the best path until the best path has only solved stages. Returns
+ * whether that gave a configuration to keep. */
 static bool search_below(struct search *s, struct aceso_graph *g, double hope) {
     struct aceso_path path;
     bool found = false;
@@ -105,9 +105,9 @@ static bool search_below(struct search *s, struct aceso_graph *g, double hope) {
     return found;
 }
 
-/* The configurations of one micro-batch that are faster than `most_us` and than what was found. Returns
- * a time that none of them beats. The less is hoped for, the fewer stages are to be solved, so hope
- * begins a little above what the bounds promise. */
+/* Searches the configurations of one micro-batch size that are faster than `most_us` and
+ * than the incumbent. Returns a time that none of them beats. With less hope fewer stages
+ * need to be solved, so `hope` starts just above what the bounds promise. */
 static double search_graph(struct search *s, int64_t micro_batch, const struct cuts *cuts,
                            double most_us) {
     most_us = fmin(most_us, best_us(s));
@@ -119,7 +119,7 @@ static double search_graph(struct search *s, int64_t micro_batch, const struct c
     for (double beyond = 0.02; any && !found && hope < most_us && !aceso_stopped(s->p);
          beyond *= 2) {
         hope = fmin(least * (1 + beyond), most_us);
-        aceso_graph_forget(g); /* stages that took too long for less hope */
+        aceso_graph_forget(g); /* those too slow for the last hope may do now */
         found = search_below(s, g, hope);
     }
     double bound = fmin(most_us, best_us(s));
@@ -130,7 +130,8 @@ static double search_graph(struct search *s, int64_t micro_batch, const struct c
 
 /* ---- all micro-batches ---------------------------------------------------------------------- */
 
-/* All ops split evenly among all devices, in the layout that suits each best: none is faster. */
+/* Estimates the time of a step in which every op runs on all devices, evenly and in its
+ * best layout under algorithm 0. */
 static double ideal_us(const struct aceso_problem *p) {
     double best = INFINITY;
     const struct aceso_model *m = p->model;
@@ -150,8 +151,8 @@ static double ideal_us(const struct aceso_problem *p) {
     return best * (double)p->batch / p->devices;
 }
 
-/* Returns a bound of all of them. Where nothing was found yet, what is looked for may take ever
- * longer. */
+/* Searches all micro-batch sizes. Returns a lower bound on all of them. The limit on the
+ * time doubles while nothing is found. */
 static double search_cuts(struct search *s, const struct cuts *cuts) {
     double ideal = ideal_us(s->p), bound = 0, limit = s->found.n ? best_us(s) : 1.5 * ideal;
     do {
@@ -163,8 +164,8 @@ static double search_cuts(struct search *s, const struct cuts *cuts) {
     return bound;
 }
 
-/* Where layers begin, and where anything does: everywhere, or (near) within so many ops of a stage of
- * the configuration. */
+/* Lists the cuts: where layers begin, with `all` everywhere, and with `near` also within
+ * `reach` ops of where its stages begin. */
 static void find_cuts(const struct aceso_model *m, bool all,
                       const struct aceso_config *near, int reach, struct cuts *out) {
     for (int i = 0; i <= m->n; i++) {
@@ -177,7 +178,7 @@ static void find_cuts(const struct aceso_model *m, bool all,
 }
 
 static void search_all(struct search *s) {
-    enum { MOST_OPS = 2000, REACH = 21 }; /* of a graph with cuts everywhere; a layer's */
+    enum { MOST_OPS = 2000, REACH = 21 }; /* to cut everywhere; of the longest layer */
     const struct aceso_model *m = s->p->model;
     struct cuts cuts = {{0}};
     bool all = m->n <= MOST_OPS;
@@ -196,7 +197,7 @@ static void search_all(struct search *s) {
         qsort(s->found.p, (size_t)s->found.n, sizeof *s->found.p, by_time);
 }
 
-/* Says how much would have been enough. */
+/* Fails with a message that says how much memory the fastest configuration needs. */
 static int nothing_fits(const struct aceso_problem *p, struct err *err) {
     struct aceso_problem any = *p;
     struct aceso_result r;

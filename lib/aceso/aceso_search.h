@@ -1,12 +1,13 @@
-/* aceso_search.h - the best configuration of a model of Aceso's: how many samples a micro-batch has,
- * stages, their devices, and for each op its tensor and data parallelism, its algorithm, and whether it
- * is computed again.
+/* aceso_search.h - finds the best configuration of one of Aceso's models: the size of a
+ * micro-batch, the stages and their devices, and for each op its tensor and data
+ * parallelism, its algorithm and whether it is recomputed.
  *
- * For a micro-batch, the configurations are the paths through a graph whose nodes are (stages from
- * here on, first op, devices from here on) and whose edges are stages. Every edge has a lower bound
- * from the first (aceso_stage_bound). The path that is best by these is found, its stages are solved
- * (aceso_stage_solve), and so on until a best path has no stage that is not solved: then no other
- * configuration is faster. First stages begin where layers do, then anywhere.
+ * For one micro-batch size, configurations are the paths through a graph whose nodes are
+ * (stages from here on, first op, devices from here on) and whose edges are stages. Every
+ * edge has a lower bound at first (aceso_stage_bound). The search finds the path that is
+ * best by these bounds, solves its stages (aceso_stage_solve) and repeats, until all stages
+ * of the best path are solved: then no other configuration is faster. Stages begin only
+ * where layers do at first, and anywhere later.
  *
  *     struct aceso_problem p = {.model = m, .batch = 512, .micro = sizes, .n_micro = 4,
  *                               .devices = 4, .per_node = 4, .limits.mib = 12000, .top = 1};
@@ -29,10 +30,10 @@ struct aceso_problem {
     int n_micro;
     int devices, per_node;
     int max_stages;             /* 0: ACESO_MOST_STAGES */
-    int stages;                 /* just so many; 0: any number */
+    int stages;                 /* exactly so many; 0: any number */
     struct aceso_limits limits; /* memory, and decisions that are pinned */
-    int top;                    /* so many configurations */
-    double deadline_s;          /* as now_s() has it; 0: none */
+    int top;                    /* how many configurations to keep */
+    double deadline_s;          /* on the clock of now_s(); 0: none */
 };
 
 /* Returns whether the search was interrupted, or its time is over. */
@@ -47,14 +48,14 @@ struct aceso_plan {
 
 struct aceso_result {
     int n;                    /* at least 1 */
-    struct aceso_plan *plans; /* by time */
+    struct aceso_plan *plans; /* fastest first */
     double bound_us;          /* no configuration is faster; 0: not known */
     int64_t solved;           /* walks of aceso_stage_solve */
     bool complete;            /* it was not stopped */
     double seconds;
 };
 
-/* EXIT_NO where nothing fits. */
+/* Searches and fills *r. EXIT_NO when nothing fits. */
 int aceso_search(const struct aceso_problem *p, struct aceso_result *r, struct err *err);
 void aceso_result_release(struct aceso_result *r);
 

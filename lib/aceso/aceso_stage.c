@@ -37,7 +37,7 @@ static void find_layouts(struct aceso_stages *st, int64_t micro_batch) {
 
 /* ---- which are worth a look ----------------------------------------------------------------- */
 
-/* Does the cell take no more of anything? */
+/* Returns whether cell a takes no more than b of anything. */
 static bool no_worse(const struct aceso_cell *a, const struct aceso_cell *b) {
     return a->forward <= b->forward && a->backward <= b->backward && a->input <= b->input &&
            a->output <= b->output && a->weights <= b->weights &&
@@ -45,8 +45,8 @@ static bool no_worse(const struct aceso_cell *a, const struct aceso_cell *b) {
            a->reserved_backward <= b->reserved_backward;
 }
 
-/* The two algorithms of an op lie on the devices alike where nothing is split by tp, and in ResNet: of
- * two such an op needs only the better one, if one is. */
+/* Drops the worse of an op's two algorithms where one is better in everything. Both must
+ * lie on the devices alike, as they do in ResNet and where tp is 1. */
 static void drop_beaten(const struct aceso_stages *st, int op) {
     const struct aceso_op *o = &st->m->ops[op];
     const struct aceso_cell **cell = st->cell + (ptrdiff_t)op * st->n;
@@ -96,7 +96,8 @@ static void find_conversions(struct aceso_stages *st) {
     }
 }
 
-/* The least over all layouts; what goes out is looked up with any op's tp. */
+/* Finds the least messages over all layouts. The outgoing one is looked up with the tp of
+ * the stage's first op, so any tp counts. */
 static void find_messages(struct aceso_stages *st, int64_t micro_batch) {
     const struct aceso_tables *t = &st->m->tables;
     for (int crosses = 0; crosses < 2; crosses++) {
@@ -123,8 +124,9 @@ static void find_messages(struct aceso_stages *st, int64_t micro_batch) {
     }
 }
 
-/* Multipliers at which it pays to compute an op again, evenly spread from the lowest to the highest; below
- * them 0, and above them one at which nothing fits that need not. */
+/* Spreads multipliers, evenly on a log scale, over those at which it starts to pay to
+ * recompute some op. The first multiplier is 0, and at the last one memory outweighs any
+ * time. */
 static void find_prices(struct aceso_stages *st) {
     double least = INFINITY, most = 0;
     for (int k = 0; k < st->m->tables.n_rows * st->n; k++) {

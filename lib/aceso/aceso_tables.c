@@ -1,5 +1,5 @@
-/* Reads the CSV files of Aceso's profilers, and looks numbers up in them. Which sizes were measured
- * is told by the names of the files. */
+/* Reads the CSV files of Aceso's profilers, and looks numbers up in them. The names of the
+ * files tell which sizes were measured. */
 #include "aceso/aceso_tables.h"
 
 #include "common/file.h"
@@ -26,7 +26,8 @@ static int csv_open(struct csv *f, const char *dir, const char *file, struct err
     return f->text ? 0 : -1;
 }
 
-/* The fields of the next line that is not empty, in place; how many, 0 at the end. */
+/* Splits the next line that is not empty into fields, in place. Returns how many there are,
+ * 0 at the end of the file. */
 static int csv_next(struct csv *f, char **fields, int most) {
     int n = 0;
     while (f->at && !n) {
@@ -77,7 +78,7 @@ static int read_cell(const struct csv *f, char **fields, struct aceso_cell *out,
     return 0;
 }
 
-/* The first table lists the ops; the others have the same. */
+/* Reads an op table. The first one lists the ops, and all others must have the same. */
 static int read_ops(const char *dir, const char *file, struct aceso_tables *t, int mbs,
                     int tp, int algorithm, struct err *err) {
     struct csv f;
@@ -110,14 +111,14 @@ static int read_ops(const char *dir, const char *file, struct aceso_tables *t, i
     return rc;
 }
 
-/* ---- which there are ---------------------------------------------------------------- */
+/* ---- which sizes there are ----------------------------------------------------------- */
 
 static int by_number(const void *a, const void *b) {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
 }
 
-/* Micro-batches of the tables of this name. */
+/* Lists the micro-batch sizes of the op tables of this name. */
 static int find_sizes(const char *dir, const char *name, struct aceso_tables *t,
                       struct err *err) {
     DIR *d = opendir(dir);
@@ -172,7 +173,7 @@ static int read_all_ops(const char *dir, const char *name, struct aceso_tables *
 
 /* ---- collectives and messages ----------------------------------------------------------- */
 
-/* The size comes first in an entry. */
+/* Compares entries by their size, which is their first member. */
 static int by_mib(const void *a, const void *b) {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
@@ -219,7 +220,7 @@ static int read_collectives(const char *dir, const char *name, struct aceso_tabl
     return 0;
 }
 
-/* The second line is GB/s. */
+/* Reads bandwidths from the second line of a file, in GB/s. */
 static int read_bandwidth(const char *dir, const char *file, struct aceso_bandwidths *out,
                           struct err *err) {
     struct csv f;
@@ -238,7 +239,7 @@ static int read_bandwidth(const char *dir, const char *file, struct aceso_bandwi
     return rc;
 }
 
-/* Where the bandwidth between nodes was not measured, Aceso takes that inside of one. */
+/* Where the bandwidth between nodes was not measured, Aceso uses the one within a node. */
 static int read_bandwidths(const char *dir, struct aceso_tables *t, struct err *err) {
     if (read_bandwidth(dir, "p2p_intra_node.csv", &t->inside, err) < 0)
         return -1;
@@ -283,7 +284,7 @@ const struct aceso_cell *aceso_cell_find(const struct aceso_tables *t, int row, 
     return c->known ? c : NULL;
 }
 
-/* Milliseconds of a collective of just that size, or NULL. */
+/* Returns the milliseconds of a collective of exactly that size, or NULL. */
 static const double *find_ms(const struct aceso_times *times, int64_t mib) {
     int64_t lo = 0, hi = times->all.n;
     while (lo < hi) {
@@ -296,7 +297,8 @@ static const double *find_ms(const struct aceso_times *times, int64_t mib) {
     return lo < times->all.n && times->all.p[lo].mib == mib ? &times->all.p[lo].ms : NULL;
 }
 
-/* The size is rounded as Python prints it, and where that was not measured, it is one MiB less. */
+/* Sizes are rounded as Python prints them. If that size was not measured, one MiB less is
+ * tried. */
 double aceso_collective_us(const struct aceso_tables *t, enum aceso_collective c,
                            int devices, double mib) {
     enum { MISS_US = 100000 * 1000 };
@@ -315,8 +317,9 @@ double aceso_collective_us(const struct aceso_tables *t, enum aceso_collective c
     return MISS_US;
 }
 
-/* Aceso takes the bandwidth of the power of two below the size. Below half a MiB its index is
- * negative, which in Python counts from the end of the list. */
+/* Aceso uses the bandwidth of half the largest power of two within the size, and of 1 MiB
+ * at least. From half a MiB down the index is negative, which in Python counts from the end
+ * of the list. */
 double aceso_message_us(const struct aceso_tables *t, double mib, bool between_nodes) {
     const struct aceso_bandwidths *b = between_nodes ? &t->between : &t->inside;
     if (mib <= 0)

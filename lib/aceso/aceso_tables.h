@@ -1,12 +1,12 @@
-/* aceso_tables.h - the profile database of Aceso (Liu et al., "Aceso: Efficient Parallel DNN Training
- * through Iterative Bottleneck Alleviation", EuroSys 2024), as its profilers write it: CSV files in a
- * folder.
+/* aceso_tables.h - the profile database of Aceso (Liu et al., "Aceso: Efficient Parallel
+ * DNN Training through Iterative Bottleneck Alleviation", EuroSys 2024), as its profilers
+ * write it: CSV files in a folder.
  *
- *   NAME_mbs8_tp2_algo0.csv              a row for each distinct op of a model: times, sizes, memory
+ *   NAME_mbs8_tp2_algo0.csv              a row per distinct op: times, sizes, memory
  *   prim_NAME_all_gather_4gpus.csv       how long a collective takes, by whole MiB
  *   p2p_intra_node.csv, p2p_inter_node.csv   bandwidth of messages, for 1, 2, 4 ... MiB
  *
- * Values are looked up as Aceso's cost model (aceso_cost_model.py) does it, oddities included.
+ * Lookups follow Aceso's cost model (aceso_cost_model.py), oddities included.
  *
  *     struct aceso_tables t;
  *     if (aceso_tables_read(dir, "gpt_1_3B", true, &t, &err) == 0)
@@ -46,7 +46,7 @@ enum aceso_collective {
     ACESO_COLLECTIVES(X)
 #undef X
         ACESO_COLLECTIVE_COUNT,
-    ACESO_split, /* of what every device has; free */
+    ACESO_split, /* a slice of what every device has; free */
 };
 
 struct aceso_time {
@@ -59,7 +59,7 @@ struct aceso_times {
 
 struct aceso_bandwidths {
     int n;
-    double gb_per_s[ACESO_MOST_BANDWIDTHS]; /* of 1, 2, 4 ... MiB */
+    double gb_per_s[ACESO_MOST_BANDWIDTHS]; /* of messages of 1, 2, 4 ... MiB */
 };
 
 struct aceso_tables {
@@ -68,23 +68,25 @@ struct aceso_tables {
     int n_mbs, n_tp;             /* tp: 1, 2, 4 ... */
     int64_t mbs[ACESO_MOST_MBS]; /* samples of a micro-batch on one replica, ascending */
     struct aceso_times collectives[ACESO_COLLECTIVE_COUNT][ACESO_MOST_TP];
-    struct aceso_bandwidths inside, between; /* of a node, and of two */
+    struct aceso_bandwidths inside, between; /* within a node, between two */
 };
 
-/* Reads the tables of this name, which is that of their files; collectives: whether it has any. */
+/* Reads the tables whose files have this name. `collectives` tells whether there are any of
+ * collectives. */
 int aceso_tables_read(const char *dir, const char *name, bool collectives,
                       struct aceso_tables *out, struct err *err);
 void aceso_tables_release(struct aceso_tables *t);
 
-/* NULL where it was not measured. */
+/* Returns the cell of an op in a layout, or NULL if it was not measured. */
 const struct aceso_cell *aceso_cell_find(const struct aceso_tables *t, int row, int64_t mbs,
                                          int tp, int algorithm);
 
-/* What a collective takes; 100 s where the table has no such size, which forbids it. */
+/* Returns what a collective takes, or 100 s if its table lacks the size, which rules it
+ * out. */
 double aceso_collective_us(const struct aceso_tables *t, enum aceso_collective c,
                            int devices, double mib);
 
-/* What a message takes, within a node or between two. */
+/* Returns what a message takes within a node or between two. */
 double aceso_message_us(const struct aceso_tables *t, double mib, bool between_nodes);
 
 #endif

@@ -1,4 +1,5 @@
-/* Instructions as nodes: what a node waits for is the rank's order, and who wrote what it reads. */
+/* Instructions as nodes, which wait for the node before them in the rank's order and for
+ * the writers of the buffers that they touch. */
 #include "cost/chakra.h"
 
 #include "common/file.h"
@@ -13,13 +14,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* enum NodeType, enum CollectiveCommType */
+/* Values of Chakra's enum NodeType and enum CollectiveCommType. */
 enum { LOAD = 2, STORE = 3, COMPUTE = 4, SEND = 5, RECEIVE = 6, COLLECTIVE = 7 };
 enum { ALL_REDUCE = 0, ALL_GATHER = 2, ALL_TO_ALL = 6, REDUCE_SCATTER = 7 };
 
 /* ---- groups of ranks ----------------------------------------------------------------------------------- */
 
-/* Names count from 1: ASTRA-sim takes group 0 for all ranks, whatever the list says. */
+/* Group names count from 1: ASTRA-sim takes group 0 for all ranks, whatever the list
+ * says. */
 struct groups {
     json_t *list;   /* "1": [ranks] */
     json_t *number; /* "[first,second,...]" -> "1" */
@@ -56,13 +58,13 @@ struct writer {
     struct chakra_counts *counts;
     FILE *f;
     int rank;
-    int64_t id;     /* of the last node */
-    double time_us; /* of all that was written; durations are whole, their sum is right */
-    struct list order; /* what the next in order waits for */
-    int64_t last[COLLECTIVE +
-                 1];   /* of this type, on streams of their own: the last one, or 0 */
-    int64_t **written; /* by stage and buffer: who wrote it, or 0 */
-    int64_t *started;  /* by number of a collective that is under way */
+    int64_t id; /* of the last node */
+    /* of all nodes so far; ends are rounded, not durations, so that the sum is right */
+    double time_us;
+    struct list order;            /* nodes that the next one in order waits for */
+    int64_t last[COLLECTIVE + 1]; /* by type: the last node that was only started, or 0 */
+    int64_t **written; /* by stage and buffer: the node that wrote it last, or 0 */
+    int64_t *started;  /* by instr.work: the node that it started */
 };
 
 static void attr_int(struct wire_out *node, const char *name, int field, uint64_t value) {
@@ -81,7 +83,7 @@ static void attr_text(struct wire_out *node, const char *name, const char *value
     arr_release(&a);
 }
 
-/* Numbers of the fields of the value, by its type. */
+/* Field numbers of an attribute's value, by its type. */
 enum { INT32 = 7, INT64 = 9, UINT64 = 13, BOOL = 27 };
 
 static void put_message(FILE *f, const struct wire_out *message) {
@@ -106,7 +108,7 @@ static void push_once(struct list *l, int64_t id) {
         arr_push(l, id);
 }
 
-/* Who wrote what an instruction reads or writes over, each once. */
+/* Lists the nodes that last wrote what an instruction reads or overwrites, each once. */
 static void find_writers(const struct writer *w, int stage, const struct instr *i,
                          struct list *out) {
     int b[INSTR_MAX_BUFFERS], n = instr_buffers(i, b);
@@ -145,9 +147,10 @@ static void begin_node(struct writer *w, struct wire_out *node, const struct ins
     arena_release(&arena);
 }
 
-/* What runs in order waits for what ran before; what is only started also for the last of its kind, and
- * nothing in order waits for it. The order is among the data dependencies too, since Chakra's own feeder
- * looks at nothing else. */
+/* Writes a node with what it waits for. The next node in order waits for this one. A node
+ * that is only started waits for the last such node of its type too, and the order goes on
+ * without it. The order is among the data dependencies too, since Chakra's own feeder reads
+ * only those. */
 static void end_node(struct writer *w, struct wire_out *node, int type, bool in_order,
                      struct list *data) {
     struct list wait = {0};
@@ -197,8 +200,7 @@ static const char *collective_group(struct writer *w, const struct stage *s,
     return name;
 }
 
-/* The size is what a rank puts in, as ASTRA-sim reads it: the instruction's numbers count a gather by what
- * comes out. */
+/* ASTRA-sim's size is what a rank puts in; an all-gather's numbers count what comes out. */
 static void write_collective(struct writer *w, struct action a, const struct instr *i,
                              double us) {
     const struct stage *s = &w->g->plan->stages[a.stage];
@@ -234,14 +236,15 @@ static void write_message(struct writer *w, struct action a, const struct instr 
     end_node(w, &node, type, type == RECEIVE && i->work < 0, &data);
     if (type == RECEIVE)
         write_buffers(w, a.stage, i);
-    if (i->work >= 0) /* of a ring: what is waited for is the one that came */
+    if (i->work >= 0) /* of a shift, whose receive comes last: the wait is for that */
         w->started[i->work] = w->id;
     w->counts->messages += type == SEND;
     w->counts->message_bytes += type == SEND ? bytes : 0;
     arr_release(&data);
 }
 
-/* The messages of a transfer, of which both ends have the same list; what a rank gives itself is none. */
+/* Writes the messages of a transfer, of which both ends have the same list. A piece that a
+ * rank gives itself is no message. */
 static void write_transfer(struct writer *w, struct action a, const struct instr *i) {
     const struct transfer *t = &w->g->transfers[i->transfer];
     bool sends = i->code == I_send;
@@ -260,7 +263,7 @@ static void write_transfer(struct writer *w, struct action a, const struct instr
     free(pieces);
 }
 
-/* To the next of the group, from the one before: in a ring. */
+/* A shift sends to the next rank of the group's ring and receives from the one before. */
 static void write_shift(struct writer *w, struct action a, const struct instr *i) {
     const struct stage *s = &w->g->plan->stages[a.stage];
     int n = mesh_group_size(&s->mesh, i->axes), at = 0;
@@ -269,7 +272,7 @@ static void write_shift(struct writer *w, struct action a, const struct instr *i
     while (ranks[at] != w->rank - s->first_rank)
         at++;
     int64_t bytes = i->n.shift.elems * dtype_size(i->dtype);
-    /* Rings are told apart from transfers by a tag of their own: the messages come in order. */
+    /* Shifts share one tag, apart from those of transfers: their messages come in order. */
     int64_t tag = INT_MAX;
     write_message(w, a, i, SEND, ranks[(at + 1) % n] + s->first_rank, tag, bytes);
     write_message(w, a, i, RECEIVE, ranks[(at + n - 1) % n] + s->first_rank, tag, bytes);
@@ -329,7 +332,7 @@ static void write_rank(struct writer *w) {
     for (int64_t n = 0; n < schedule_actions(&s); n++) {
         struct action a = schedule_action(&s, n);
         struct span span = program_segment(&g->stages[a.stage], a.segment);
-        if (a.segment >= SEG_PAIR) /* not of every step */
+        if (a.segment >= SEG_PAIR) /* these do not run in every step */
             continue;
         for (int k = span.first; k < span.end; k++)
             write_instr(w, a, k);
@@ -354,7 +357,7 @@ static int write_file(struct writer *w, const char *dir, struct err *err) {
     return file_out_close(&out, err);
 }
 
-/* How long each instruction takes; a segment's are the same for all ranks and micro-batches. */
+/* How long each instruction takes, which is the same for all ranks and micro-batches. */
 static double **find_times(const struct program *g, struct cost *c) {
     double **us = mem_array((size_t)g->n_stages, sizeof *us);
     for (int k = 0; k < g->n_stages; k++) {

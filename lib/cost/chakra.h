@@ -1,4 +1,5 @@
-/* chakra.h - the program of every rank as an execution trace of Chakra, for simulators that replay those.
+/* chakra.h - every rank's program as a Chakra execution trace, for simulators that replay
+ * such.
  *
  * One file for each rank, DIR/weft.RANK.et: a stream of length-delimited protobuf messages, first
  * GlobalMetadata, then a Node for each instruction of one step in the order of the rank's schedule
@@ -20,8 +21,9 @@ struct chakra_counts {
     int64_t message_bytes;
 };
 
-/* Makes the folder if there is none; files in it are replaced one by one. A send and the receive that
- * takes it have one tag. Times are the cost's, in whole microseconds that add up. */
+/* Makes the folder if there is none and replaces files in it one by one. A send and its
+ * receive have the same tag. Times are the cost's, in whole microseconds, rounded so that
+ * sums are right. */
 int chakra_write(const char *dir, const struct program *g, struct cost *c,
                  struct chakra_counts *out, struct err *err);
 

@@ -1,5 +1,5 @@
-/* Costs of instructions: from an instruction and the ranks that run it to a question for the
- * provider. A rank's time is that of the slowest devices of its stage. */
+/* Turns an instruction and the ranks that run it into a question for the provider. A rank's
+ * time is that of the slowest devices of its stage. */
 #include "cost/cost.h"
 
 #include "common/mem.h"
@@ -54,7 +54,7 @@ static struct cost_time ask_op(struct cost *c, int group, const struct instr_key
     return t;
 }
 
-/* On the slowest devices of a stage. */
+/* The time on a stage's slowest devices. */
 static struct cost_time ask_stage(struct cost *c, const struct stage *st,
                                   const struct instr_key *k) {
     int last = group_at(c, st->first_rank + mesh_devices(&st->mesh) - 1);
@@ -67,7 +67,7 @@ static struct cost_time ask_stage(struct cost *c, const struct stage *st,
     return worst;
 }
 
-/* One after the other. It is as sure as the least sure of them. */
+/* The parts run one after the other. Their sum is as sure as the least sure of them. */
 static struct cost_time ask_parts(struct cost *c, const struct stage *st,
                                   const struct instr_key *k) {
     struct instr_part parts[INSTR_MAX_PARTS];
@@ -99,7 +99,8 @@ static struct cost_time compute_slower(const struct cost *c, int stage,
     return c->slowdown ? slower(t, c->slowdown->stages[stage].compute) : t;
 }
 
-/* A message between two stages, or what goes on inside one; a negative stage: of all ranks. */
+/* Slows a message between two stages or, where they are the same one, communication inside
+ * it. A negative stage means all ranks of the job. */
 static struct cost_time link_slower(const struct cost *c, int from, int to, bool cross,
                                     struct cost_time t) {
     const struct cost_slowdown *s = c->slowdown;
@@ -115,13 +116,12 @@ static double fraction(double f) {
     return f > 0 ? f < 1 ? f : 1 : 0;
 }
 
-/* How far apart the ranks of two stages stand that talk to each other, about. */
+/* Roughly how far apart ranks of two stages are that talk to each other. */
 static int64_t stage_distance(const struct plan *plan, int a, int b) {
     int64_t d = (int64_t)plan->stages[a].first_rank - plan->stages[b].first_rank;
     return d > 0 ? d : d < 0 ? -d : 1;
 }
 
-/* What collectives and messages carry. */
 static int64_t bytes_of(int64_t elems, enum dtype dtype) {
     return elems * dtype_size(dtype);
 }
@@ -150,12 +150,13 @@ static struct cost_time collective(struct cost *c, const struct plan *plan,
         q.code = I_send;
         q.size = 2;
     }
-    if (i->code == I_swap) /* with anyone of the group, while all others do */
+    /* a swap's partner may be any member, and all swap at once */
+    if (i->code == I_swap)
         q.link.bandwidth = q.link.partners;
     struct cost_time t = q.size > 1 ? ask_comm(c, &q) : nothing;
     int stage = i->code == I_norm ? -1 : sp->stage;
     t = link_slower(c, stage, stage, q.link.cross, t);
-    /* What is not started apart is waited for where it stands. */
+    /* A collective without a wait of its own runs in place, so nothing overlaps it. */
     t.overlap = i->work < 0 ? 0 : fraction(t.overlap);
     return t;
 }
@@ -178,7 +179,7 @@ struct cost_time cost_instr(struct cost *c, const struct plan *plan,
                                                            : ask_stage(c, st, &k));
 }
 
-/* A message with the link that it takes. */
+/* The time of a message over this link. */
 static struct cost_time message(struct cost *c, struct link_class link, int64_t receiver,
                                 int64_t stride, int64_t bytes) {
     static const struct cost_time nothing = {.from = COST_MEASURED};
@@ -214,7 +215,7 @@ double cost_copy_us(struct cost *c, enum dtype dtype, int64_t elems, int64_t inn
 
 /* ---- transfers --------------------------------------------------------------------- */
 
-/* Elements in one run of memory when the box is copied from or to the rank's own. */
+/* Elements in one run of memory when the box is copied out of or into the rank's own. */
 static int64_t run_length(const struct extents *x, const struct box *own,
                           const struct box *box) {
     int64_t run = 1;
@@ -293,7 +294,8 @@ struct transfer_cost cost_transfer(struct cost *c, const struct program *g,
     return out;
 }
 
-/* A rank of the stage that a message comes from; -1: the cluster has no other rank. */
+/* A rank that sends to `stage`: one of stage `from`, or a neighbour if that is the stage
+ * itself. -1: the cluster has no other rank. */
 static int64_t peer_of(const struct cost *c, const struct plan *plan, int from, int stage) {
     const struct stage *st = &plan->stages[stage];
     int64_t behind = st->first_rank + mesh_devices(&st->mesh);
@@ -302,8 +304,8 @@ static int64_t peer_of(const struct cost *c, const struct plan *plan, int from, 
     return behind < cluster_devices(&c->cluster) ? behind : st->first_rank - 1;
 }
 
-/* What a stage alone can tell of a send or receive. A message is taken to be there when it
- * is asked for, as it is at the stage that bounds the time. */
+/* What a send or receive costs as far as its stage alone can tell. The message is taken to
+ * be there when it is asked for, as it is at the stage that bounds the time. */
 static double transfer_alone_us(struct cost *c, const struct plan *plan,
                                 const struct stage_program *sp, const struct instr *i) {
     const struct stage *st = &plan->stages[sp->stage];
@@ -312,7 +314,7 @@ static double transfer_alone_us(struct cost *c, const struct plan *plan,
     const struct model *m = plan->model;
     int op = i->tensor >= 0 ? m->tensors[i->tensor].producer : m->params[i->param].first_op;
     int from = plan->stage_of[op];
-    if (from == sp->stage) /* a gradient, from behind */
+    if (from == sp->stage) /* a gradient, which the next stage sends */
         from = sp->stage + 1 < plan->n_stages ? sp->stage + 1 : sp->stage;
     int64_t peer = peer_of(c, plan, from, sp->stage);
     if (peer < 0)
@@ -335,7 +337,7 @@ bool cost_recomputes(const struct stage *st, int op) {
     return hi >= 0 && st->ops[lo] == op && st->recompute[lo];
 }
 
-/* The backward pass of an op stands near what it recomputes of it. */
+/* Whether the program recomputes it already: the span has one of its op and opcode. */
 static bool is_recomputed(const struct stage_program *sp, struct span span,
                           const struct instr *i) {
     for (int k = span.first; k < span.end; k++)
@@ -356,7 +358,7 @@ bool cost_runs_again(const struct cost *c, const struct plan *plan,
 
 /* ---- a stage ----------------------------------------------------------------------- */
 
-/* What the segment recomputes although nothing needs it. */
+/* Adds what the segment recomputes although nothing needs it (whole_recompute). */
 static void cost_again(struct cost *c, const struct plan *plan,
                        const struct stage_program *sp, struct streams *st, enum segment seg,
                        struct stage_cost *out) {

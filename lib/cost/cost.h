@@ -28,26 +28,26 @@ struct comm_key {
 
 /* A key that the provider lacks. */
 struct cost_key {
-    struct instr_key instr; /* of one that communicates the opcode alone */
-    struct comm_key comm;   /* of one that computes all 0 */
-    int group;              /* of the cluster: on which devices */
+    struct instr_key instr; /* where it communicates, only the opcode is set */
+    struct comm_key comm;   /* where it computes, all 0 */
+    int group;              /* the cluster's group of devices */
     int64_t count;          /* how often it was asked for */
 };
 bool cost_key_is_comm(const struct cost_key *k);
 
-/* Factors of a step's times, for what is slow in it (scenario.h). */
+/* Factors by which times of a step grow where something is slow (scenario.h). */
 struct cost_slowdown {
     struct stage_slowdown {
         double compute;
-        double link[2]; /* inside a node; where some hop leaves it */
+        double link[2]; /* inside a node; where a hop leaves it */
     } * stages;         /* by stage of the plan */
-    double job[2];      /* link, of what all ranks do together */
+    double job[2];      /* as link, for what all ranks do together */
 };
 
 struct cost {
     const struct cost_provider *provider; /* borrowed; NULL: one that knows nothing */
     const struct cost_slowdown *slowdown; /* borrowed; NULL: nothing is slow */
-    bool whole_recompute; /* what a stage recomputes is recomputed whole, needed or not */
+    bool whole_recompute; /* recomputed ops run again whole, needed or not */
     struct cluster cluster;
     struct cost_key *missing; /* in the order of first need */
     int64_t n_missing, cap_missing;
@@ -64,27 +64,27 @@ void cost_release(struct cost *c);
 /* Forgets what was missing so far (a search goes on with another candidate). */
 void cost_forget(struct cost *c);
 
-/* One instruction of a stage of a checked plan (its first_rank and devices count). send,
- * recv and input cost 0 here: a transfer has both ends, see cost_transfer. */
+/* One instruction of a stage of a checked plan, whose first_rank and devices are used.
+ * send, recv and input cost 0 here, since a transfer has two ends: see cost_transfer. */
 struct cost_time cost_instr(struct cost *c, const struct plan *plan,
                             const struct stage_program *sp, const struct instr *i);
 
-/* Does the plan have the stage compute results of this op again? */
+/* Whether the plan has the stage recompute results of this op. */
 bool cost_recomputes(const struct stage *st, int op);
-/* Of a forward instruction: does a backward segment run it once more although the program does not,
- * since it recomputes whole blocks? */
+/* Whether a backward segment runs this forward instruction once more although the program
+ * does not, because whole_recompute is set. */
 bool cost_runs_again(const struct cost *c, const struct plan *plan,
                      const struct stage_program *sp, int instr, enum segment seg);
 
-/* Messages of this many bytes, one to each of the n ranks from `receiver` on at the same time;
- * the one from rank `sender` to `receiver` stands for them. What of it goes on beside
+/* Messages of this many bytes, one to each of the n ranks from `receiver` on at the same
+ * time; the one from rank `sender` to `receiver` stands for them. The part that overlaps
  * computation is left out. */
 double cost_message_us(struct cost *c, int64_t sender, int64_t receiver, int64_t n,
                        int64_t bytes);
 /* A strided copy, for packing and unpacking, on devices of the cluster's first group. */
 double cost_copy_us(struct cost *c, enum dtype dtype, int64_t elems, int64_t inner);
 
-/* What one use of a transfer costs its two ends; waiting is the simulator's. */
+/* What one use of a transfer costs its two ends. Waiting is left to the simulator. */
 struct transfer_cost {
     double pack_us; /* the sender copies into its staging */
     double move_us; /* the receiver takes the message: p2p of what the busiest rank sends or
@@ -104,15 +104,15 @@ struct stage_cost {
     double us[SEG_COUNT];         /* both together: their sum less what overlaps */
     double p2p_us[SEG_COUNT];     /* packing what it sends, moving what it receives, less
                                      what overlaps */
-    double reduce_us; /* of a step's end, p2p too, what stands before the norm; and
-                                     what a last backward of its own takes longer */
-    double update_us; /* and what stands behind it */
+    /* at a step's end before the norm, with p2p, plus what a separate last backward adds */
+    double reduce_us;
+    double update_us; /* at a step's end after the norm */
     double norm_us;
     int64_t missing; /* instructions whose key the provider lacks */
 };
-/* sp: compiled alone or as part of a program. Alone, what other stages do is not known: a
- * gradient is taken to come from the next stage, packing to copy the sender's own box,
- * and nothing to need unpacking. */
+/* sp may be compiled alone or as part of a program. Other stages are not looked at: a
+ * gradient is taken to come from the next stage, packing to copy the sender's own box, and
+ * nothing to need unpacking. */
 void cost_stage(struct cost *c, const struct plan *plan, const struct stage_program *sp,
                 struct stage_cost *out);
 
@@ -123,9 +123,10 @@ void cost_program(struct cost *c, const struct program *g);
 
 void cost_note_missing(struct cost *c, const struct cost_key *k);
 
-/* -1 with EXIT_NO, naming the first few missing keys and the command that measures them all;
- * 0 when nothing is missing. profile, plan_name: their file names; plan_name is NULL while a search
- * is about the plan, profile where datasheets alone were asked. */
+/* -1 with EXIT_NO, naming the first few missing keys and the command that measures them
+ * all; 0 when nothing is missing. profile and plan_name are file names; plan_name is
+ * NULL while a search is still looking for the plan, profile where only datasheets were
+ * asked. */
 int cost_check(const struct cost *c, const char *profile, const char *plan_name,
                const struct plan *plan, struct err *err);
 

@@ -1,6 +1,6 @@
-/* What the provider did not know: an array in the order of first need with a hash
- * table over it, so that 60,000 misses of 12 shapes stay 12 entries; and the message and the
- * commands that it becomes. */
+/* Keeps what the provider did not know in an array, in the order of first need, with a hash
+ * table over it, so that 60,000 misses of 12 shapes stay 12 entries, and turns it into a
+ * message and commands. */
 #include "common/mem.h"
 #include "common/rng.h"
 #include "common/text.h"
@@ -63,7 +63,7 @@ static void list_missing(const struct cost *c, char *buf, size_t n) {
         snprintf(buf + used, n - used, " ...");
 }
 
-/* Commands, one behind the other, cut where the room ends. */
+/* Commands one after the other, cut off where the room ends. */
 struct commands {
     char *p;
     size_t n, used;
@@ -78,7 +78,7 @@ static void add(struct commands *t, const char *fmt, ...) {
     va_end(ap);
     t->used += (size_t)more < t->n - t->used ? (size_t)more : t->n - t->used - 1;
     if (t->used == t->n - 1)
-        memcpy(t->p + t->n - 4, "...", 4); /* nobody takes it for whole */
+        memcpy(t->p + t->n - 4, "...", 4); /* so that nobody takes it for complete */
 }
 
 /* " -p 'my profile.db'" */
@@ -88,9 +88,10 @@ static void add_option(struct commands *t, const char *option, const char *word)
     free(quoted);
 }
 
-/* What the name of a kind says of the ranks: "cpu-2t-over4" are two threads, four ranks a core. Both
- * tools would otherwise take as many threads as the machine at hand has cores to share out, and
- * weft-profile-comm, which counts the ranks on a core itself, would name the kind by that. */
+/* Passes on what a device's name says of its ranks: "cpu-2t-over4" means two threads, and
+ * four ranks on each core. Left alone, both tools would share out the cores of the machine
+ * at hand, and weft-profile-comm, which counts the ranks on a core itself, would name the
+ * device so. */
 static void add_device(struct commands *t, const char *device, bool comm) {
     int threads = 0, over = 1, end = 0;
     if (sscanf(device, "cpu-%dt%n-over%d%n", &threads, &end, &over, &end) >= 1 && end &&
@@ -105,7 +106,7 @@ static void add_device(struct commands *t, const char *device, bool comm) {
     }
 }
 
-/* Where the database is computed, so is what it lacks. */
+/* Where the profile was computed from peaks, what it lacks is computed too. */
 static void add_compute(struct commands *t, const struct cost_provider *p) {
     if (p && *p->roofline)
         add(t, " --roofline %s", p->roofline);
@@ -115,7 +116,7 @@ static void add_compute(struct commands *t, const struct cost_provider *p) {
 
 static void add_comm(struct commands *t, const struct cost *c, const char *profile,
                      const struct plan *plan) {
-    enum { USUAL_BYTES = 64 << 20 }; /* as far as weft-profile-comm goes by itself */
+    enum { USUAL_BYTES = 64 << 20 }; /* as far as weft-profile-comm goes unless told more */
     int64_t most = -1;
     bool odd = false;
     for (int64_t i = 0; i < c->n_missing; i++) {
@@ -133,15 +134,16 @@ static void add_comm(struct commands *t, const struct cost *c, const char *profi
         add_device(t, c->provider->device, true);
     if (odd)
         add(t, " --all-sizes");
-    int64_t enough = USUAL_BYTES; /* what it measures goes by doubling */
+    int64_t enough = USUAL_BYTES; /* the sizes that it measures double */
     while (enough < most)
         enough *= 2;
     if (enough > USUAL_BYTES)
         add(t, " --max-bytes %lldM", (long long)(enough >> 20));
 }
 
-/* Of a plan that stands in a file, weft-profile-op reads off the program what is missing, so it
- * cannot leave anything out; of one that a search is still about, it takes all of the model. */
+/* From a plan in a file, weft-profile-op reads off the program what is missing, so it
+ * cannot leave anything out. While a search still looks for the plan, it measures all of
+ * the model. */
 static void add_what(struct commands *t, const char *plan_name, const struct plan *plan) {
     const struct model *m = plan->model;
     if (plan_name) {

@@ -18,7 +18,7 @@ static const char *const form_names[] = {
 static const struct curve_param form_params[][CURVE_MAX_PARAMS + 1] = {
     CURVE_FORMS(FORM_PARAMS, PARAM, SHEET) CURVE_LINK_FORM(FORM_PARAMS, PARAM, FIRM)};
 
-/* In the order of their parameters. */
+/* Indices of parameters, in the order of curve.h. */
 enum { LAUNCH = CURVE_LAUNCH };
 enum { MOVE_MEMORY = 1, MOVE_CACHE, MOVE_ROW };
 enum {
@@ -89,7 +89,7 @@ static void set_windows(struct curve_shape *s, const struct conv2d_n *c) {
 }
 
 static void set_attention(struct curve_shape *s, enum opcode code, const union instr_n *n) {
-    /* Those over other ranks' keys lack `packed`, which stands before `lengths`. */
+    /* Over other ranks' keys there is no `packed`, so `lengths` and what follows move. */
     const struct attention_n *a = &n->attention;
     bool more = code == I_attention_more || code == I_attention_more_bwd;
     set_product(s, a->batch * a->heads, a->seq, a->dim, a->kv_seq);
@@ -97,7 +97,7 @@ static void set_attention(struct curve_shape *s, enum opcode code, const union i
     int64_t window = more ? n->attention_more.window : a->window;
     int64_t document = more ? n->attention_more.document : a->document;
     int64_t sees = keys_most(a->kv_seq, window, document);
-    if (sees < a->kv_seq) { /* as without a mask over the keys that are seen */
+    if (sees < a->kv_seq) { /* as unmasked attention over the keys that are seen */
         s->k =
             more ? (double)sees : keys_seen(a->seq, a->kv_seq, a->causal, window, document);
         s->causal = false;
@@ -106,7 +106,7 @@ static void set_attention(struct curve_shape *s, enum opcode code, const union i
     s->lengths = more ? n->attention_more.lengths > 0 : a->lengths > 0;
 }
 
-/* Of gradients of weights the rows are what is summed up. */
+/* Gradients of weights are sums over rows, so rows are their inner dim. */
 struct curve_shape curve_shape(const struct instr_key *key) {
     const union instr_n *n = &key->n;
     struct instr_work w;
@@ -155,13 +155,13 @@ static double most(double a, double b) {
     return a > b ? a : b;
 }
 
-/* Of two that go on together, a little more than the longer. */
+/* Two things at once take a little longer than the longer of them. */
 static double together(double a, double b) {
     double a2 = a * a, b2 = b * b;
     return sqrt(sqrt(a2 * a2 + b2 * b2));
 }
 
-/* Bytes at the pace of the cache as far as they fit, beyond at that of the memory. */
+/* Bytes that fit the cache move at its pace, the others at that of the memory. */
 static double moving_us(const struct chip *chip, double bytes, double memory,
                         double cache) {
     double near = least(bytes, chip->cache_bytes), far = bytes - near;
@@ -176,19 +176,19 @@ static double move_us(const struct chip *chip, const double *p,
            rows * p[MOVE_ROW];
 }
 
-/* How many turns the multiprocessors take: whole ones where nothing hides the last. */
+/* How many turns the multiprocessors take; at quantum 1 the last counts as a full one. */
 static double turns(double tiles, double multiprocessors, double quantum) {
     double x = tiles / multiprocessors;
     return quantum * ceil(x) + (1 - quantum) * most(1, x);
 }
 
-/* A tile of a by b takes operands a + b per a * b products: the smaller, the less of the peak. */
+/* A tile loads a + b operands per a * b products, so small ones reach less of the peak. */
 static const struct tile {
     double a, b;
 } tiles[] = {{256, 128}, {128, 256}, {128, 128}, {128, 64}, {64, 128}, {64, 64}};
 enum { TILES = sizeof tiles / sizeof *tiles, MOST_SPLITS = 16 };
 
-/* One tiling, the inner dim cut in so many parts, which are added up afterwards. */
+/* One tiling, with the inner dim cut into `splits` parts that are added up afterwards. */
 static double tiling_us(const struct chip *chip, const double *p,
                         const struct curve_shape *s, const struct tile *t, int splits,
                         double flops) {
@@ -226,7 +226,7 @@ static double attention_us(const struct chip *chip, const double *p,
     double pace = flops * p[ATTENTION_PEAK] * s->n / (s->n + p[ATTENTION_WIDTH]) /
                   chip->multiprocessors;
     double per_key = s->batch * s->m * s->k > 0 ? s->flops / (s->batch * s->m * s->k) : 0;
-    if (s->causal && s->k > 0) { /* of the whole square */
+    if (s->causal && s->k > 0) { /* flops leave out what the mask hides */
         double part = (s->k - 0.5 * (s->m - 1)) / s->k;
         per_key /= part > 0 ? part : 1;
     }
@@ -239,8 +239,9 @@ static double attention_us(const struct chip *chip, const double *p,
     return p[LAUNCH] + together(us, moving_us(chip, s->bytes, 0.9, 0.9));
 }
 
-/* Small messages by a protocol that waits little and takes longer for each byte (NCCL's LL),
- * larger ones by one that does not; round a ring or up and down a tree. The best counts. */
+/* Small messages go by a protocol that waits little but takes longer for each byte (NCCL's
+ * LL), larger ones by one that does not, round a ring or up and down a tree. The fastest
+ * counts. */
 static double link_us(const double *p, const struct curve_shape *s) {
     double waits[] = {s->rounds, s->levels}, bytes[] = {s->ring_us, s->tree_us};
     double best = INFINITY;

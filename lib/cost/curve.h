@@ -1,12 +1,12 @@
 /* curve.h - how long an instruction takes on a kind of device, as a curve of physical form.
  *
- * Three forms stand for all instructions. What moves memory takes its launch, and its bytes at the
- * pace of the cache as far as they fit there, beyond at that of the memory. A product is cut into
- * tiles, which the multiprocessors take wave by wave; the best of some tilings, and of cutting the
- * inner dim too, counts. Attention is tiles of queries that walk over the keys. Parameters are
- * fractions of what the chip's datasheet promises, times, or numbers of elements, so that the same
- * curve on another chip is a first guess of its times; all are positive, and a time never falls
- * where a size grows.
+ * Three forms stand for all instructions. One that moves memory takes a launch, then its
+ * bytes at the pace of the cache as far as they fit there and at that of the memory beyond.
+ * A product is cut into tiles, which the multiprocessors take wave by wave; the fastest of
+ * several tilings counts, with the inner dim whole or cut too. Attention is tiles of
+ * queries that walk over the keys. Parameters are fractions of what the chip's datasheet
+ * promises, times, or numbers of elements, so that the same curve on another chip is a
+ * first guess of its times; all are positive, and a time never falls where a size grows.
  *
  *     struct curve c = curve_default(CURVE_PRODUCT);
  *     struct curve_shape s = curve_shape(&key);
@@ -27,8 +27,8 @@ struct chip {
     double cache_bytes, cache_bandwidth; /* of the last cache that all share */
 };
 
-/* id, name, its parameters: name, first guess, least, most; S: one that the datasheet itself says,
- * which fits move three times as reluctantly. */
+/* id, name, and parameters P: name, first guess, least, most. S: one that the datasheet
+ * itself states, which fits move three times as reluctantly. */
 #define CURVE_FORMS(X, P, S)                                                               \
     X(MOVE, "move",                                                                        \
       P("launch_us", 1.5, 0.05, 1e5) P("memory", 0.85, 1e-3, 4) P("cache", 0.7, 1e-3, 4)   \
@@ -44,8 +44,8 @@ struct chip {
 /* The first parameter of each form. */
 enum { CURVE_LAUNCH };
 
-/* That of links (link_curve.h), which no instruction takes that computes. F: a parameter that fits
- * move ten times as reluctantly, for rows of small messages say nothing of it. */
+/* The form of links (link_curve.h), which only communication takes. F: a parameter that
+ * fits move ten times as reluctantly, since rows of small messages say nothing about it. */
 #define CURVE_LINK_FORM(X, P, F)                                                           \
     X(LINK, "link",                                                                        \
       P("launch_us", 30, 1e-3, 1e6) P("round_us", 8, 1e-3, 1e6)                            \
@@ -65,19 +65,19 @@ struct curve_param {
     const char *name;
     double guess, least, most;
     double firm; /* how much more reluctantly than others a fit moves it */
-    bool sheet;  /* a datasheet says it */
+    bool sheet;  /* the datasheet states it */
 };
 const char *curve_form_name(enum curve_form f);
-/* Its parameters, in their order; the name of one behind the last is NULL. */
+/* The parameters of a form in their order, up to one whose name is NULL. */
 const struct curve_param *curve_params(enum curve_form f);
 enum curve_form curve_form_of(enum opcode code);
 
 struct curve {
     enum curve_form form;
     double p[CURVE_MAX_PARAMS];
-    /* the truth lies in t / (1 + within) .. t * (1 + within) four times of five */
+    /* the truth lies in t / (1 + within) .. t * (1 + within) four times out of five */
     double within;
-    int64_t rows; /* measured ones that it was fitted to; 0 = none */
+    int64_t rows; /* measured rows that it was fitted to; 0 = none */
 };
 struct curve curve_default(enum curve_form f);
 
@@ -87,15 +87,16 @@ struct curve_shape {
     double flops, bytes;
     double m, n, k,
         batch;   /* of products; attention: queries, heads times samples, keys, width */
-    double rows; /* of what goes over rows, else 0 */
+    double rows; /* of what works row by row, else 0 */
     bool positions, lengths, causal;
-    /* of what goes over links: the bytes' time at the datasheet's speed, and how many times
-     * something is waited for: round a ring, and up and down a tree (0: there is none) */
+    /* of what communicates: the time of its bytes at the datasheet's speed, and how often
+     * it waits, round a ring and up and down a tree (levels 0: there is no tree) */
     double ring_us, rounds, tree_us, levels;
 };
 struct curve_shape curve_shape(const struct instr_key *key);
 
-/* Microseconds; of a link the chip does not count and may be NULL. Negative where the chip computes nothing of this type. */
+/* Microseconds, negative where the chip computes nothing of this type. A link does not
+ * depend on the chip, which may be NULL then. */
 double curve_us(const struct chip *chip, const struct curve *c,
                 const struct curve_shape *s);
 

@@ -8,12 +8,12 @@
 #include <string.h>
 
 enum { MOST_ROWS = 400, ROUNDS = 20 };
-/* How far off a row is that is as good as others, as a logarithm; where Cauchy's weight is half
- * at the end. */
+/* As logarithms: how far off rows usually are; where Cauchy's weight is half at the end. */
 static const double usual_off = 0.1, far_off_last = 0.15;
-/* How far off a guess is: what proves to be farther off counts as much as one. */
+/* How far off a guess is, as a logarithm; a prior that is farther off counts as much. */
 static const double of_a_guess = 1;
-/* A curve that is so far off, as a logarithm, is one of an unlike device. */
+/* A prior this far off, as a logarithm, is of an unlike device; a fit that begins elsewhere
+ * then has to leave less than this share of the loss. */
 static const double unlike = 0.5, clearly_less = 0.9;
 
 struct fit {
@@ -23,8 +23,8 @@ struct fit {
     enum curve_form form;
     int n_params;
     double far_off; /* where Cauchy's weight is half */
-    bool as_told;   /* what datasheets say stays as it is */
-    double hold;    /* to the prior: its parameters are off as its times are */
+    bool as_told;   /* parameters that datasheets state stay as they are */
+    double hold;    /* to the prior, whose parameters are as far off as its times */
     double prior[CURVE_MAX_PARAMS]; /* logarithms */
 };
 
@@ -44,7 +44,8 @@ static double hold_of(const struct fit *f, int i) {
     return f->hold * curve_params(f->form)[i].firm;
 }
 
-/* Is it left as it is? Of what datasheets say times are no smooth functions (of turns, say). */
+/* Whether a parameter stays as it is. Times are no smooth function of what datasheets state
+ * (turns are whole, for example). */
 static bool stays(const struct fit *f, int i) {
     return f->as_told && curve_params(f->form)[i].sheet;
 }
@@ -134,7 +135,7 @@ static void solve_damped(struct normal q, int n, double damping, double *x) {
     }
 }
 
-/* From the prior on, downhill until nothing is gained. */
+/* Goes downhill from log_p until nothing is gained. */
 static void descend(const struct fit *f, double *log_p) {
     double best = loss(f, log_p), damping = 0.1;
     for (int round = 0; round < ROUNDS; round++) {
@@ -170,9 +171,9 @@ double curve_bound(double *off, int64_t n) {
     return expm1(off[at < n ? at : n - 1]);
 }
 
-/* How far off the curve is that one begins with: as far as it says, but where rows say more, as far
- * as four of five of them lie from it. So what a like device does is believed where the rows agree, and
- * one that proves unlike gives way to them. */
+/* How far off the initial curve is: as far as it says or, if that is more, as far as four
+ * of five rows lie from it. So a like device's curve is believed where the rows agree, and
+ * that of one that proves unlike gives way to them. */
 static double prior_off(const struct fit *f, const struct curve *c) {
     double *off = mem_array((size_t)f->n, sizeof *off);
     for (int64_t i = 0; i < f->n; i++)
@@ -182,7 +183,8 @@ static double prior_off(const struct fit *f, const struct curve *c) {
     return log1p(fmax(c->within, seen));
 }
 
-/* First all rows pull alike, however far off the beginning is. Takes what leaves a loss below *bar. */
+/* Descends from the prior, at first with all rows pulling alike, however far off it is.
+ * Takes the result if its loss is below `bar`. */
 static void fit_from(struct fit *f, double bar, double *log_p, double *least) {
     double p[CURVE_MAX_PARAMS];
     memcpy(p, f->prior, sizeof p);
@@ -197,9 +199,9 @@ static void fit_from(struct fit *f, double bar, double *log_p, double *least) {
     }
 }
 
-/* Another device to begin with: one unit that computes as fast as the chip, which is the roofline as
- * far as the form has one. Downhill from a curve of many units the way there is barred by their last
- * turns. False: the form has no units. */
+/* Begins with another device: one unit that computes as fast as the chip, which is the
+ * roofline as far as the form has one. From a curve of many units the turns bar the way
+ * down to it. False: the form has no units. */
 static bool begin_whole(struct fit *f) {
     for (int i = 0; i < f->n_params; i++)
         if (!strcmp(curve_params(f->form)[i].name, "units")) {
@@ -209,8 +211,8 @@ static bool begin_whole(struct fit *f) {
     return false;
 }
 
-/* What the datasheet says is believed, unless the device proves unlike the prior's and moving it leaves
- * clearly less. */
+/* What the datasheet states is believed, unless the device proves unlike the prior's and
+ * moving it leaves clearly less loss. */
 static void fit_part(const struct chip *chip, const struct curve_row *rows, int64_t n,
                      struct curve *c) {
     struct fit f = {.chip = chip, .rows = rows, .n = n, .form = c->form, .as_told = true};
@@ -259,7 +261,7 @@ void curve_fit(const struct chip *chip, const struct curve_row *rows, int64_t n,
     double within = curve_bound(off, n);
     free(off);
     fit_part(chip, rows, n, c);
-    /* Of a few rows one cannot tell how far off the next will be. */
+    /* A few rows do not tell how far off the next one will be. */
     double few = c->within * exp(-(double)n / 4);
     c->within = within > few ? within : few;
     c->rows = n;

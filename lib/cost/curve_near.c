@@ -1,4 +1,4 @@
-/* What rows nearby are off: see curve_near.h. */
+/* How far off rows nearby are: see curve_near.h. */
 #include "cost/curve_near.h"
 
 #include "common/mem.h"
@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What sizes this many times apart have in common is 1/e; what a row has of its own beside that. Of an
- * H100's, an H200's and a V100's rows, each half predicted from the other, most instructions are
- * nearest with these, among 2, 4, 10 and 30, and 0.1 and 0.3. */
+/* Sizes near_by times apart have 1/e in common; `own` is what a row has of its own beside
+ * that. Of an H100's, an H200's and a V100's rows, each half predicted from the other, most
+ * instructions are nearest with these, among 2, 4, 10 and 30, and 0.1 and 0.3. */
 static const double near_by = 10, own = .3;
-static const double too_far = 5; /* a hundredth of a row */
+static const double too_far = 5; /* farther rows count less than a hundredth */
 enum { MOST_NEAR = 16 };
 
 static double distance(const struct near_row *a, const struct near_row *b) {
@@ -53,7 +53,7 @@ void curve_near_release(struct curve_near *near) {
     *near = (struct curve_near){0};
 }
 
-/* The rows that tell most of a shape, nearest first; how many. */
+/* Finds the rows that tell most about a shape, nearest first. Returns how many. */
 static int nearest(const struct curve_near *near, const struct near_row *here,
                    const struct near_row *out[MOST_NEAR], double far[MOST_NEAR]) {
     int n = 0;
@@ -73,8 +73,8 @@ static int nearest(const struct curve_near *near, const struct near_row *here,
     return n;
 }
 
-/* Cholesky's factor of the covariance of some rows, and what it makes of their logarithms and of
- * their covariance with the shape: the two vectors' product is the shape's logarithm. */
+/* Factors the covariance of the rows (Cholesky), and solves for their logarithms and for
+ * their covariance with the shape. The two vectors' product is the shape's logarithm. */
 double curve_near_factor(const struct curve_near *near, const struct curve_shape *s) {
     const struct near_row here = place(s), *rows[MOST_NEAR];
     double l[MOST_NEAR][MOST_NEAR], off[MOST_NEAR], with[MOST_NEAR], far[MOST_NEAR],

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Shorter ones are the clock's own error. */
+/* Shorter times are the clock's own error. */
 static const double shortest_us = 0.05;
 
 static void take_row(void *ctx, const struct instr_key *key, double us) {
@@ -25,7 +25,7 @@ static int by_size(const void *a, const void *b) {
     return p != q ? (p > q) - (p < q) : (x->us > y->us) - (x->us < y->us);
 }
 
-/* By size, so that two halves of them reach equally far. */
+/* Rows are sorted by size, so that curve_held_out's halves reach equally far. */
 void device_fit_init(struct device_fit *f, const struct profile_times *times) {
     f->ops = mem_array((size_t)OPCODE_COUNT * CLUSTER_DTYPES, sizeof *f->ops);
     profile_each_op(times, take_row, f);
@@ -60,7 +60,7 @@ bool device_fit_op(const struct device_fit *f, const struct device_model *m,
         return false;
     const struct device_curve *begin = device_model_curve(m, code, dtype);
     struct device_curve c = *begin;
-    /* A curve of the form speaks of other instructions: it is no more than a guess. */
+    /* The form's curve comes from other instructions: here it is only a guess. */
     if (begin == &m->forms[curve_form_of(code)])
         c.curve.within = fmax(c.curve.within, 1);
     c.given = true;

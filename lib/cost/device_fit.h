@@ -1,7 +1,7 @@
 /* device_fit.h - a device model out of a profile.
  *
- * Every instruction of which there are rows gets a curve of its own, which begins with that of the
- * model that is given: another device's, or a plain one.
+ * Every instruction that has rows gets a curve of its own. The fit begins with the curve of
+ * a given model: another device's, or a plain one.
  *
  *     struct device_fit fit;
  *     device_fit_init(&fit, times);                       // sorts the rows by instruction
@@ -34,7 +34,7 @@ const struct device_rows *device_fit_rows(const struct device_fit *f, enum opcod
  * are none, or the chip does not compute in this type. */
 bool device_fit_op(const struct device_fit *f, const struct device_model *m,
                    enum opcode code, enum dtype dtype, struct device_curve *out);
-/* All of them, and then those of the forms, from all rows of their instructions. */
+/* Fits the forms, each from all rows of its instructions, and then every instruction. */
 void device_fit_all(const struct device_fit *f, struct device_model *m);
 
 #endif

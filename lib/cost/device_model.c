@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double never = 1e9; /* nothing that a device has per second is as little */
-static const double least_cache = 1e4; /* nor has any so few bytes of cache */
+static const double never = 1e9;       /* no rate of any device is this low */
+static const double least_cache = 1e4; /* nor is any cache this small */
 
 /* ---- reading ----------------------------------------------------------------------- */
 
-/* Datasheets speak of Tflop/s and GB/s: whoever copies the digits alone is told. */
+/* Reads a number per second; refuses the bare digits of a datasheet's Tflop/s or GB/s. */
 static int json_rate(const json_t *o, const char *key, double *out, struct err *err) {
     if (json_num(o, key, 0, 1e30, out, err) < 0)
         return -1;
@@ -57,7 +57,7 @@ static int read_cache(const json_t *doc, struct chip *chip, struct err *err) {
     return 0;
 }
 
-/* The digits of "450 GB/s" or "80 GB" alone: a number that no link and no memory is as small as. */
+/* Refuses the bare digits of "450 GB/s" or "80 GB": nothing is that slow or small. */
 static int check_rate_or_bytes(const json_t *o, const char *key, struct err *err) {
     static const double least_ever = 1e6;
     const json_t *v = json_object_get(o, key);
@@ -67,7 +67,7 @@ static int check_rate_or_bytes(const json_t *o, const char *key, struct err *err
                      json_number_value(v));
 }
 
-/* The rest is weft-cluster(5)'s, which reads it when a cluster is made of it. */
+/* The rest is checked against weft-cluster(5) when a cluster is made of the node. */
 static int check_node(const json_t *doc, struct err *err) {
     const json_t *node = json_object_get(doc, "node"), *link;
     size_t i;
@@ -130,7 +130,7 @@ static int form_find(const char *name) {
     return -1;
 }
 
-/* "linear.bf16", "adamw": f32. */
+/* Finds "linear.bf16", or "adamw", which means f32. */
 static int op_find(const char *name, enum dtype *dtype) {
     char op[64];
     const char *dot = strchr(name, '.');
@@ -172,7 +172,7 @@ static int read_curves(const json_t *doc, struct device_model *m, struct err *er
     return 0;
 }
 
-/* Of a link without a protocol for large messages all take the same. */
+/* Without bulk_us a link has one protocol: bulk and slow parameters stay at their least. */
 static int read_link_params(const json_t *v, struct curve *c, struct err *err) {
     const struct curve_param *k = curve_params(CURVE_LINK);
     c->form = CURVE_LINK;
@@ -257,7 +257,7 @@ void device_model_destroy(struct device_model *m) {
 
 /* ---- by name ----------------------------------------------------------------------- */
 
-/* share/devices/NAME.json, or of what is left of the name before its last '-'. */
+/* Finds share/devices/NAME.json, cutting the name at its last '-' until there is one. */
 static int find_shipped(const char *name, char *path, size_t n, struct err *err) {
     char file[CLUSTER_MAX_NAME + 8], stem[CLUSTER_MAX_NAME], list[512] = "";
     snprintf(stem, sizeof stem, "%s", name);
@@ -314,7 +314,7 @@ const struct device_curve *device_model_curve(const struct device_model *m,
         return &ops[t];
     if (ops[other[t]].given)
         return &ops[other[t]];
-    /* What moves memory does so whatever its type. */
+    /* Moving memory takes as long whatever the type of its bytes. */
     enum curve_form form = curve_form_of(code);
     for (t = 0; form == CURVE_MOVE && t < CLUSTER_DTYPES; t++)
         if (ops[t].given)

@@ -21,7 +21,7 @@ enum { CURVE_SOURCE_LENGTH = 96 };
 
 struct device_curve {
     struct curve curve;
-    bool given;                     /* by the file; else that of the form holds */
+    bool given;                     /* in the file; otherwise the form's curve holds */
     char from[CURVE_SOURCE_LENGTH]; /* what it rests on, in words */
 };
 
@@ -37,18 +37,19 @@ struct device_model {
     json_t *node; /* what its usual node looks like, for weft-cluster(5); or NULL */
 };
 
-/* A shipped one by its name ("h100-80gb" is h100 where nothing is said of 80 GB alone), or a
- * file (a '/' in it, or .json at its end). NULL with a message; exit status 3. */
+/* Reads a shipped model by name, or a file (a '/' in it, or .json at its end). "h100-80gb"
+ * is h100 unless the longer name is shipped. NULL with a message; exit status 3. */
 struct device_model *device_model_read(const char *ref, struct err *err);
 struct device_model *device_model_from_json(const json_t *doc, struct err *err);
 void device_model_destroy(struct device_model *m); /* NULL is fine */
 /* A new reference. */
 json_t *device_model_to_json(const struct device_model *m);
 
-/* One without any knowledge but these numbers: curves as they are guessed. */
+/* A model that knows only these numbers; its curves are guesses. */
 struct device_model *device_model_plain(const char *name, const struct chip *chip);
 
-/* That of the instruction, else of the same in the other type of 16 bits, else of its form. */
+/* The instruction's curve, else that in the other type of 16 bits, else, if it only moves
+ * memory, in any type, else its form's. */
 const struct device_curve *device_model_curve(const struct device_model *m,
                                               enum opcode code, enum dtype dtype);
 

@@ -1,11 +1,12 @@
 /* Enumeration through the compiler.
  *
- * Of a model, the first of the ops that are one op in its file, with the same sizes, stands for
- * all. It is made a stage of its own, which is compiled under each split: a mesh with one axis
- * per split dim (two where an operand counts groups of the dim), without a ring and with one
- * where it can have one. What that program holds is what any program holds for that op and split,
- * since lowering looks at nothing else. Conversions between ops, messages and the update come in
- * any size and are keyed by curves; their ranges follow from the sizes of tensors and parameters. */
+ * Of the ops of a model that are one op in its file and have the same sizes, the first
+ * stands for all. It becomes a stage of its own, which is compiled under each split: a mesh
+ * with one axis per split dim (two where an operand counts groups of the dim), without a
+ * ring and, where there can be one, with it. What that program holds is what any program
+ * holds for that op and split, since lowering looks at nothing else. Conversions between
+ * ops, messages and the update come in any size and are keyed by curves; their ranges
+ * follow from the sizes of tensors and parameters. */
 #include "cost/enumerate.h"
 
 #include "common/hashtable.h"
@@ -16,7 +17,7 @@
 #include <string.h>
 
 enum {
-    LARGEST_INNER = 16384, /* longer runs stream like one */
+    LARGEST_INNER = 16384, /* longer runs are no faster */
     SMALLEST_INNER = 4,
 };
 
@@ -75,7 +76,8 @@ static bool same_form(const struct instr *a, const struct instr *b) {
            !memcmp(&a->matrices, &b->matrices, sizeof a->matrices);
 }
 
-/* One of each of those that a key does not say all about. */
+/* Keeps one of each instruction that its key does not fully describe: how its matrices lie,
+ * or whether its inner dim is split. */
 static void collect_form(struct collector *c, const struct instr *ins) {
     const bool by_strides = ins->code == I_matmul || ins->code == I_matmul_dw;
     if (!by_strides && (ins->code != I_linear || !ins->axes))
@@ -109,8 +111,8 @@ static void compile_split(const struct walk *w) {
     }
 }
 
-/* Has an operand one element for each group of several of the dim? Some axes of a split of the dim
- * can cut it and those inside of them not. */
+/* Whether an operand has one element for each group of several of the dim. Of a split of
+ * the dim, outer axes can then cut it while inner ones do not. */
 static bool is_grouped(const struct model_op *op, int k) {
     for (int i = 0; i < op->n_in; i++)
         if (op->in_map[i].grouped == k)
@@ -118,8 +120,8 @@ static bool is_grouped(const struct model_op *op, int k) {
     return false;
 }
 
-/* Splits dims of the op's space from k on in every way; `total` devices are in use by the dims
- * before. */
+/* Splits dims of the op's space from k on in every way; those before use `total`
+ * devices. */
 static void walk_splits(const struct walk *w, int k, int64_t total) {
     struct stage *st = &w->plan->stages[1];
     const struct op_space *space = &w->op->space;
@@ -177,7 +179,7 @@ static bool same_class(const struct model *m, const struct model_op *a,
     return same;
 }
 
-/* The first op of each class; returns their number. */
+/* Lists the first op of each class. Returns how many there are. */
 static int find_classes(const struct model *m, int *first) {
     int n = 0;
     for (int i = 0; i < m->n_ops; i++) {
@@ -228,7 +230,7 @@ static void widen_copy(struct collector *c, enum dtype dtype, const struct exten
     widen(&c->inner[I_copy][dtype], elems);
 }
 
-/* How many ops read each tensor (param: use each parameter). */
+/* How many ops read each tensor or, if `param` is set, use each parameter. */
 static int *count_uses(const struct model *m, bool param) {
     int *uses = mem_array((size_t)(param ? m->n_params : m->n_tensors) + 1, sizeof *uses);
     for (int i = 0; i < m->n_ops; i++) {
@@ -262,7 +264,7 @@ static int64_t widen_tensors(struct collector *c, const struct model *m, int64_t
     return largest;
 }
 
-/* What making the matrices of a parameter orthogonal is made of; the passes among it come in any size. */
+/* Collects the parts of orthogonalizing a parameter's matrices; passes come in any size. */
 static void collect_matrices(struct collector *c, const struct model_param *p,
                              const struct extents *x) {
     const struct matrix_sizes n = model_matrix_sizes(p, x);
@@ -275,10 +277,9 @@ static void collect_matrices(struct collector *c, const struct model_param *p,
         collect(c, &parts[i].key);
 }
 
-/* Parameters: their update, the norm of their gradients, what adds to shares of these, and setting
- * one or all of them to zero, all f32. Returns the most elements that all gradients of a stage can
- * take: each use may have one of its own,
- * aligned. */
+/* Parameters: their update, the norm of their gradients, adding to shares of these, and
+ * setting one or all of them to zero, all in f32. Returns the most elements that all
+ * gradients of a stage can take, since each use may have an aligned one of its own. */
 static int64_t widen_params(struct collector *c, const struct model *m) {
     static const enum opcode codes[] = {I_sum_squares, I_momentum,
 #define X(name, states) I_##name,
@@ -330,7 +331,7 @@ static void add_curve(struct collector *c, enum opcode code, enum dtype dtype) {
         add_sizes(c, code, dtype, 0);
         return;
     }
-    /* The classes around every use: between neighbours the nearer one is taken. */
+    /* The runs around every use: a lookup takes the nearer of two neighbours. */
     for (int64_t k = SMALLEST_INNER; k <= LARGEST_INNER; k *= 4)
         if (4 * k > inner.lo && (k < 4 * inner.hi || k == SMALLEST_INNER))
             add_sizes(c, code, dtype, k);

@@ -1,5 +1,5 @@
-/* How often a step of a plan uses the rows of an enumeration, and enumerations of several
- * plans. */
+/* Counts how often a step of a plan uses the rows of an enumeration, and merges
+ * enumerations of several plans. */
 #include "cost/enumerate.h"
 
 #include "common/mem.h"
@@ -11,7 +11,7 @@ static int key_order(const void *pa, const void *pb) {
     return instr_key_compare(pa, pb);
 }
 
-/* Backwards, the last micro-batch has segments of its own. */
+/* The last micro-batch runs the last backward segments instead. */
 static double uses_of(const struct program *g, enum segment seg) {
     double n = (double)plan_micro_batches(g->plan);
     return seg == SEG_FORWARD                          ? n
@@ -23,7 +23,7 @@ static double far(int64_t a, int64_t b) {
     return fabs(log((double)(a > 0 ? a : 1) / (double)(b > 0 ? b : 1)));
 }
 
-/* A time between two measured sizes rests on both of them, as profile_op_time() has it. */
+/* Shares the uses between the two sizes around this one, as profile_op_time() does. */
 static void use_curve(const struct enumeration *e, const struct instr_key *key, double n,
                       double *uses) {
     int64_t lo = -1, hi = -1, x = key->n.v[0];

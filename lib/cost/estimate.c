@@ -4,15 +4,16 @@
  * GPipe is a flow shop of equal jobs, twice: the slowest stage's time per micro-batch, plus
  * one micro-batch through all others.
  *
- * 1F1B, seen from stage k of S, that runs a = S - k forwards ahead, or further: until its first
- * backward the path goes down from stage 0 to some stage e at or below k, and comes back up
- * to k. Down there it can dwell on a slow forward, for a - 1 micro-batches of e's a. Then M - a
- * pairs of backward and forward at k, then the same as in the beginning with backwards. The
- * estimate is the maximum over k, each with its best e: suffix maxima make that O(S).
- * Stages with more than M forwards ahead behave as in GPipe.
+ * 1F1B is seen from a stage k of S that runs a = S - k forwards ahead, or further. Until
+ * its first backward the path goes down from stage 0 to some stage e at or below k, and
+ * comes back up to k. Down there it can dwell on a slow forward, for a - 1 micro-batches of
+ * e's a. Then come M - a pairs of backward and forward at k, then the same as at the
+ * beginning with backwards. The estimate is the maximum over k, each with its best e;
+ * suffix maxima make that O(S). With more than M forwards ahead, a stage behaves as in
+ * GPipe.
  *
- * On its way through the stages a micro-batch gains what neighbours do of it at the same time;
- * where a stage sets the pace, all of its time counts. */
+ * A micro-batch on its way through the stages gains the time that neighbours work on it
+ * together. Where a stage sets the pace, all of its time counts. */
 #include "cost/estimate.h"
 
 #include "common/mem.h"
@@ -24,7 +25,7 @@ static double max2(double a, double b) {
     return a > b ? a : b;
 }
 
-/* What a micro-batch's way through the pipeline grows by with this stage, there and back. */
+/* How much this stage adds to a micro-batch's way through the pipeline, there and back. */
 static double passing_us(const struct estimate_stage *st) {
     return st->forward_us - st->forward_shared_us + st->backward_us -
            st->backward_shared_us;
@@ -40,8 +41,8 @@ static double gpipe_us(const struct estimate_stage *st, int n, int64_t m) {
     return sum + (double)(m - 1) * (forward + backward);
 }
 
-/* Walks k from the last stage up to the first that alternates. Terms relative to stage 0:
- * through[e] = sum of f + b of stages 0..e, less what they share. */
+/* What alternating_us needs to know of stages 0..k while k goes up from the last stage.
+ * Sums leave out what neighbours share. */
 struct walk {
     double through;           /* of stages 0..k */
     double forward, backward; /* sums over stages 0..k */
@@ -103,7 +104,7 @@ double estimate_us(enum schedule schedule, const struct estimate_stage *stages, 
     double pipe = t->further == FURTHER_ALL
                       ? gpipe_us(stages, n, micro_batches)
                       : alternating_us(stages, n, t->further, micro_batches);
-    /* Stage s is done when its last backward is: earlier than stage 0 by those before it.
+    /* Stage s ends with its last backward: sooner than stage 0 by those before it.
      */
     double before = 0, norm = 0, update = 0;
     for (int s = 0; s < n; s++) {
@@ -115,7 +116,6 @@ double estimate_us(enum schedule schedule, const struct estimate_stage *stages, 
     return norm + norm_us + update;
 }
 
-/* One stage's numbers from its costs. */
 static struct estimate_stage stage_of(const struct stage_cost *sc) {
     return (struct estimate_stage){
         .forward_us = sc->us[SEG_FORWARD] + sc->p2p_us[SEG_FORWARD],
@@ -126,7 +126,7 @@ static struct estimate_stage stage_of(const struct stage_cost *sc) {
     };
 }
 
-/* Of groups in any order: all that a group does, behind the forwards that come before its first. */
+/* For groups in any order: all that one does, after the forwards before its first stage. */
 static double groups_us(const struct plan *p, const struct estimate_stage *st,
                         double norm_us) {
     double norm = 0, update = 0, before = 0, m = (double)plan_micro_batches(p);

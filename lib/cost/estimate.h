@@ -6,9 +6,9 @@
  * with the detours that the ramps can force), so for a chain of stages it is a lower bound
  * of what simulate.h gives for a plan without staging stalls, and usually equal to it.
  *
- * Of interleaved stages, and where weight gradients are made apart, the actions of a few rounds are put
- * one after the other, with the rest of the steady state in their midst: that is the longest of all
- * paths that stay with one group meanwhile.
+ * For interleaved stages, and where weight gradients are computed apart, the actions of a
+ * few rounds are laid out one after the other, with the rest of the steady state in the
+ * middle. That gives the longest of all paths that stay with one group meanwhile.
  *
  *     struct estimate_stage st[2] = {{.forward_us = 10, .backward_us = 20},
  *                                    {.forward_us = 10, .backward_us = 20}};
@@ -22,20 +22,21 @@
 #include "cost/cost.h"
 
 struct estimate_stage {
-    /* Of one micro-batch, with packing what is sent and moving what is received. */
+    /* For one micro-batch, including packing what is sent and moving what is received. */
     double forward_us, backward_us;
-    double weights_us; /* gradients of weights, where the schedule has them apart; else 0 */
-    /* Of these, how long this stage and the one in front of it work on the same micro-batch at
-     * the same time: messages leave in the midst of a segment, and what came from elsewhere is
-     * taken meanwhile. 0 where nothing is known, and for the first stage. */
+    /* gradients of weights, where the schedule computes them apart; else 0 */
+    double weights_us;
+    /* How long of these this stage and the one before it work on the same micro-batch at
+     * the same time: messages leave in the middle of a segment, and what came from
+     * elsewhere is taken meanwhile. 0 where nothing is known, and for the first stage. */
     double forward_shared_us, backward_shared_us;
     double reduce_us; /* update before the norm: gradient reductions */
     double update_us; /* update after the norm */
 };
 
-/* Iteration time in microseconds of micro_batches >= 1 through n >= 1 stages in a chain, stage k on
- * group k % groups: as many as stages but for interleaved ones, whose groups divide the
- * micro-batches. norm_us: of the collective of all ranks. */
+/* Iteration time in microseconds of micro_batches >= 1 through a chain of n >= 1 stages,
+ * stage k on group k % groups. `groups` is n except for interleaved stages, where it
+ * divides the micro-batches. norm_us is the time of the collective of all ranks. */
 double estimate_us(enum schedule schedule, const struct estimate_stage *stages, int n,
                    int groups, int64_t micro_batches, double norm_us);
 

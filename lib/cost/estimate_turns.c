@@ -1,12 +1,13 @@
-/* Turns: one after the other every group has a turn, a forward, a backward and a weight gradient, in
- * the order of schedule.c; what a group waits for had its turn before. The i-th of group g comes in
- * round i - g. Position i among a group's forwards is micro-batch i % groups, and so on, of chunk
- * i / groups % chunks; backwards go through the chunks the other way. What a forward or backward waits
- * for is the last that its neighbour did: in the round before, and forwards without chunks in the same
- * round. So the ends of one round are all that is kept.
+/* In a round every group has its turn: a forward, a backward and a weight gradient, in the
+ * order of schedule.c, after what it waits for. The i-th turn of group g comes in round i -
+ * g. Position i among a group's forwards is of chunk i / groups % chunks, and of
+ * micro-batch i % groups among those that go through the chunks together; backwards go
+ * through the chunks the other way. A forward or backward waits for the last one of its
+ * neighbour, from the round before or, for forwards without chunks, from the same round. So
+ * only the ends of one round are kept.
  *
- * In a round neighbouring groups are mostly at the same chunk, whose stages stand in a row: so a
- * round is a few plain loops over numbers that stand side by side. */
+ * In a round neighbouring groups are mostly at the same chunk, whose stages are
+ * consecutive. So a round is a few plain loops over numbers that lie side by side. */
 #include "cost/estimate_turns.h"
 
 #include "common/mem.h"
@@ -17,17 +18,18 @@
 struct turns {
     int groups, chunks, stages;
     int64_t n;       /* positions */
-    double *free;    /* [groups] when each is done with what it did so far */
+    double *free;    /* [groups] when each is done with its work so far */
     double *forward; /* [groups] when the last forward of each ended */
     /* [-1 .. groups - 1] the same in the round before; -1: what the first group
      * waits for */
     double *before;
-    double *backward; /* [groups + 1] likewise; at the end: what the last group waits for */
+    double *backward; /* [groups + 1] as forward; [groups]: what the last group waits for */
     double *forward_us;         /* [stages] */
-    double *forward_shared_us;  /* [stages + 1] with the stage in front; 0 of the first */
+    double *forward_shared_us;  /* [stages + 1] with the stage before; 0 for the first */
     double *backward_us;        /* [stages] */
-    double *backward_shared_us; /* [stages + 1] likewise; 0 behind the last */
-    double *weights_us; /* [stages]; NULL: not apart. The first group has none apart */
+    double *backward_shared_us; /* [stages + 1] the same; 0 after the last */
+    /* [stages]; NULL where not apart, which they never are in the first group */
+    double *weights_us;
     double *
         cycle_before; /* [3 * groups] free, forward and backward one cycle before the middle */
 };
@@ -52,8 +54,7 @@ static int first_stage(const struct turns *t, int64_t position, bool back) {
     return (back ? t->chunks - 1 - chunk : chunk) * t->groups;
 }
 
-/* Without chunks all groups are at the same position, and each waits for the one in front in this
- * round. */
+/* Without chunks all groups are at one position; each waits for the one before it. */
 static void take_forwards_at_once(struct turns *t, int64_t round) {
     int64_t position = round + turns_ahead(t, 0) - 1;
     double there_us = 0;
@@ -66,7 +67,7 @@ static void take_forwards_at_once(struct turns *t, int64_t round) {
     }
 }
 
-/* Groups first .. end - 1, which are at one chunk. */
+/* Takes the forwards of groups first .. end - 1, which are at one chunk. */
 static void take_forwards_of(struct turns *t, int stage, int first, int end) {
     const double *restrict us = t->forward_us + stage, *restrict shared_us =
                                                            t->forward_shared_us + stage;
@@ -77,8 +78,8 @@ static void take_forwards_of(struct turns *t, int stage, int first, int end) {
         forward[g] = idle[g] = max2(idle[g], before[g - 1] - shared_us[g]) + us[g];
 }
 
-/* With chunks each group is one position further than the one behind it, and waits for what the one in
- * front did in the round before. */
+/* With chunks each group is one position further than the next, and waits for what the one
+ * before it did in the round before. */
 static void take_forwards(struct turns *t, int64_t round) {
     int64_t at = round + turns_ahead(t, 0) - 1; /* of the first group */
     int g = at >= t->n ? (int)(at - t->n + 1) : 0;
@@ -91,8 +92,8 @@ static void take_forwards(struct turns *t, int64_t round) {
     }
 }
 
-/* Groups first .. end - 1, which are at one chunk. What is not overwritten yet is from the round
- * before. */
+/* Takes the backwards of groups first .. end - 1, which are at one chunk. What is not
+ * overwritten yet is from the round before. */
 static void take_backwards_of(struct turns *t, int stage, int first, int end) {
     const double *restrict us = t->backward_us + stage, *restrict shared_us =
                                                             t->backward_shared_us + stage;
@@ -101,8 +102,8 @@ static void take_backwards_of(struct turns *t, int stage, int first, int end) {
         backward[g] = idle[g] = max2(idle[g], backward[g + 1] - shared_us[g + 1]) + us[g];
 }
 
-/* Each group is one position further than the one in front, and waits for what the one behind did
- * in the round before. */
+/* Each group is one position further than the one before it, and waits for what the next
+ * one did in the round before. */
 static void take_backwards(struct turns *t, int64_t round) {
     double first_us = t->backward[0];
     int g = round < 0 ? (int)-round : 0;
@@ -117,7 +118,6 @@ static void take_backwards(struct turns *t, int64_t round) {
     }
 }
 
-/* Every group has its turn. */
 static void take_round(struct turns *t, int64_t round) {
     (t->chunks > 1 ? take_forwards : take_forwards_at_once)(t, round);
     take_backwards(t, round);
@@ -128,7 +128,7 @@ static void take_round(struct turns *t, int64_t round) {
         t->free[g] += us[g];
 }
 
-/* Of a group's stages. */
+/* The time of one micro-batch in all stages of a group. */
 static double micro_batch_us(const struct estimate_stage *st, int group, int groups,
                              int stages) {
     double us = 0;
@@ -137,14 +137,15 @@ static double micro_batch_us(const struct estimate_stage *st, int group, int gro
     return us;
 }
 
-/* Whole rounds, until things go as they will: where few groups share little, that takes longer. */
+/* Whole rounds of micro-batches up to the steady state: more where few groups share
+ * little. */
 static int64_t few_micro_batches(int groups, int chunks) {
     enum { LEAST = 32 };
     int64_t rounds = chunks + 3, least = (LEAST + groups - 1) / groups;
     return groups * (rounds > least ? rounds : least);
 }
 
-/* The tables are one allocation, from the first of them on. */
+/* The tables are one allocation, which begins at `free`. */
 static struct turns turns_make(const struct estimate_stage *st, int n, int groups) {
     struct turns t = {.groups = groups, .chunks = n / groups, .stages = n};
     size_t g = (size_t)groups, s = (size_t)n;
@@ -182,7 +183,7 @@ static void note_cycle(struct turns *t) {
     memcpy(t->cycle_before + 2 * t->groups, t->backward, size);
 }
 
-/* By how much everything is later than a cycle before, at least. */
+/* The least by which anything is later than one cycle before. */
 static double least_cycle_us(const struct turns *t) {
     const double *now[] = {t->free, t->forward, t->backward};
     double least = t->free[0] - t->cycle_before[0];
@@ -192,10 +193,11 @@ static double least_cycle_us(const struct turns *t) {
     return least;
 }
 
-/* Leaves out so many micro-batches. A cycle is made of maxima and sums, so if it makes everything later by
- * some time at least, so does each cycle behind it: what is added is never too much. Nor is what a group
- * does itself. Only the former sees groups that wait for each other's chunks in turn, only the latter
- * a slow group that the others have not come to wait for. */
+/* Leaves out `micros` micro-batches. A cycle is made of maxima and sums, so if it makes
+ * everything later by at least some time, so does each cycle after it: adding that is never
+ * too much. Nor is adding what a group does itself. Only the former sees groups that wait
+ * for each other's chunks in turn, only the latter a slow group that others do not wait for
+ * yet. */
 static void skip(struct turns *t, const struct estimate_stage *st, int64_t micros) {
     double cycles = (double)(micros * t->chunks) / (double)cycle_rounds(t);
     double all_us = cycles * least_cycle_us(t);

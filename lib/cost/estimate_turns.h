@@ -8,8 +8,8 @@
 
 #include "cost/estimate.h"
 
-/* Microseconds until all groups have reduced their gradients. n stages on so many groups, which
- * divide n; fewer than n where they go round, as many where backward passes are split. */
+/* Microseconds until all groups have reduced their gradients. `groups` divides n; it is
+ * less than n for interleaved stages, and n where only backward passes are split. */
 double turns_us(enum schedule schedule, const struct estimate_stage *stages, int n,
                 int groups, int64_t micro_batches);
 

@@ -8,21 +8,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows that are worked in: more tell next to nothing new, and cost their square. */
+/* The most rows that are worked in: more tell little, and cost grows with their square. */
 enum { MOST_TOLD = 400 };
-/* Of the deviation that devices have from each other: what a form, an opcode and type, and
- * an instruction have of it. The numbers are rounded guesses; an H100 and an H200, taken
- * for each other, have four of five rows within the bounds that follow. */
+/* Shares of the deviation between two devices: of a form, of an opcode and type, and of one
+ * instruction. The numbers are rounded guesses; an H100 and an H200, taken for each other,
+ * have four of five rows within the bounds that follow. */
 static const double of_form = 0.5, of_class = 0.7, of_one = 0.3;
-/* Bytes and operations so many times apart are hardly alike. */
+/* Instructions this many times apart in bytes and operations are hardly alike. */
 static const double apart = 20;
-/* The deviation of a row from itself, measured again. */
+/* How far a row deviates from itself when it is measured again. */
 static const double of_clock = 0.01;
-/* Devices of one datasheet; how much of what two datasheets differ by curves may have
- * wrong; devices of which nothing is known. */
+/* The deviation of devices with one datasheet, the share of two datasheets' difference that
+ * curves may get wrong, and the deviation where no datasheet is known. */
 static const double at_least = 0.03, of_sheets = 0.25, unknown = 0.7;
-/* A row that is so many deviations off is one of a kind (a library took another kernel): it
- * is worked in as if its clock were so bad. */
+/* A row that is farther off than so many deviations is one of a kind (a library took
+ * another kernel): it is worked in as if its clock were that bad. */
 static const double believed = 1.5;
 /* Half the inter-quartile range of a normal distribution, and four fifths of it on one
  * side. */
@@ -32,15 +32,15 @@ struct item {
     struct instr_key key;
     enum curve_form form;
     double at[2]; /* logarithms of bytes and operations */
-    double us;    /* as it would be if the curves told all */
-    double own;   /* deviation of what it has alone, where the like device lacks it: the
-                     curve's */
+    double us;    /* predicted time if curves told everything */
+    double own;   /* the curve's deviation, where the like device lacks its row; else 0 */
     double uses;
     bool told, barred;
     double off; /* logarithm of measured over us */
 };
 
-/* What rows tell, worked in one by one: the columns of Cholesky's factor of the covariance.
+/* What the rows tell: each that is worked in adds a column to the covariance's Cholesky
+ * factor.
  */
 struct told {
     double scale[CURVE_FORM_COUNT]; /* deviation of the devices from each other */
@@ -54,7 +54,7 @@ struct likeness {
     const struct profile_times *times;
     const struct device_model *model;
     const struct chip *chip;
-    double scale; /* before anything was told */
+    double scale; /* deviation of the devices before any row was told */
     ARR(struct item) items;
     struct hashtable table;
     struct told now;
@@ -103,7 +103,7 @@ static bool same_key(const void *items, int64_t i, const void *key) {
     return instr_key_equal(&((const struct item *)items)[i].key, key);
 }
 
-/* What the two datasheets make of a time, by the curve of the like device. */
+/* The ratio of two devices' times, by a curve and their datasheets; -1: unknown. */
 static double by_sheets(const struct likeness *l, const struct curve *c,
                         const struct curve_shape *s) {
     if (!l->chip)
@@ -112,7 +112,7 @@ static double by_sheets(const struct likeness *l, const struct curve *c,
     return there > 0 && here > 0 ? here / there : -1;
 }
 
-/* False where nothing is known of it. */
+/* False where nothing is known of the instruction. */
 static bool make_item(const struct likeness *l, const struct instr_key *key,
                       struct item *out) {
     if ((int)key->dtype >= (int)CLUSTER_DTYPES || opcode_is_move(key->code))
@@ -198,7 +198,7 @@ static double weight(const struct item *a) {
     return a->uses * a->us;
 }
 
-/* Nothing is told yet. pull: is it asked for? */
+/* The state before any row is worked in. pull: whether it is needed. */
 static struct told told_nothing(const struct likeness *l, const double *scale, bool pull) {
     size_t n = (size_t)l->items.n + 1;
     struct told t = {.mean = mem_array(n, sizeof(double)),
@@ -216,7 +216,7 @@ static struct told told_nothing(const struct likeness *l, const double *scale, b
     return t;
 }
 
-/* Works in row i, off by this much; with known == false only that it will be measured. */
+/* Works in row i: what it is off or, if !known, only that it will be measured. */
 static void work_in(const struct likeness *l, struct told *t, int64_t i, bool known) {
     int64_t n = l->items.n;
     double *column = mem_array((size_t)n, sizeof *column), with_sum = 0;
@@ -244,7 +244,7 @@ static void work_in(const struct likeness *l, struct told *t, int64_t i, bool kn
 
 /* ---- choosing ------------------------------------------------------------------------ */
 
-/* How much of the variance of the weighted sum a row takes away. */
+/* By how much a row reduces the variance of the weighted sum. */
 static double gain(const struct told *t, int64_t i) {
     return t->pull[i] * t->pull[i] / (t->var[i] + of_clock * of_clock);
 }
@@ -285,7 +285,7 @@ int64_t likeness_choose(struct likeness *l, int64_t k, int64_t *chosen) {
 
 /* ---- what the rows tell -------------------------------------------------------------- */
 
-/* All rows, every step-th where there are too many. */
+/* Works in all told rows, or every step-th where there are too many. */
 static struct told work_in_all(const struct likeness *l, const double *scale) {
     struct told t = told_nothing(l, scale, false);
     int64_t n = 0, seen = 0;

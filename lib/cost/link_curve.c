@@ -19,7 +19,7 @@ struct curve_shape link_shape(enum opcode code, int64_t size, double bytes,
     if (code == I_all_reduce) {
         s.ring_us *= 2;
         s.levels = 2 * ceil(log2(g));
-        /* Of two nodes each sends every byte once, and takes it at the same time. */
+        /* Of two nodes, each sends every byte once while it receives the other's. */
         s.tree_us = link->nodes == 2 ? us : 2 * us / tree_reached;
     }
     return s;

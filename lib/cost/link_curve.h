@@ -1,10 +1,10 @@
 /* link_curve.h - how long collectives and messages take over a link, as a curve of physical form.
  *
- * A collective is launched, goes round in g - 1 rounds of which each has its latency, and moves its
- * bytes at a fraction of what the links of its slowest hop promise to each of the flows there
- * (links.h). An all-reduce may take a tree instead, whose latency grows with the logarithm of the
- * group (NCCL's double binary tree; Sanders, Speck, Traff 2009). Small ones take a protocol whose
- * rounds are short and whose bytes are dear, large ones another (NCCL's LL and Simple).
+ * A collective is launched, takes g - 1 rounds, each with its latency, and moves its bytes
+ * at a fraction of what its slowest hop promises to each flow (links.h). An all-reduce may
+ * take a tree instead, whose latency grows with the logarithm of the group (NCCL's double
+ * binary tree; Sanders, Speck, Traff 2009). Small collectives take a protocol with short
+ * rounds that spends more on each byte, large ones another (NCCL's LL and Simple).
  *
  *     struct curve_shape s = link_shape(I_all_reduce, 8, 1 << 20, &link);
  *     double us = curve_us(NULL, &l->curve, &s);

@@ -8,11 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows of one series that are kept, and what is at hand of each. */
+/* The most rows kept of a series; five opcodes, each inside a node or beyond. */
 enum { MOST = 64, KINDS = 10 };
 /* Deviations of a series from its curve: over many octaves, and from size to size; how many
- * octaves either reaches; the clock's own. Of Alpa's V100 tables, either half of the sizes
- * predicted from the other, errors change by a twentieth where these are halved or doubled. */
+ * octaves either reaches; the clock's own. On Alpa's V100 tables, with either half of the
+ * sizes predicted from the other, errors change by a twentieth where these are halved or
+ * doubled. */
 static const double slow = 0.3, slow_octaves = 6, quick = 0.2, quick_octaves = 3,
                     clock_off = 0.003;
 
@@ -39,10 +40,10 @@ struct row {
 };
 
 struct link_fit {
-    const struct cluster *cluster; /* while it is made */
+    const struct cluster *cluster; /* only while the fit is made */
     ARR(struct row) rows;          /* by kind, group and bytes */
-    struct curve curves[KINDS];    /* of no rows: not fitted */
-    double far[KINDS]; /* how far off they may be of groups and sizes far from all rows */
+    struct curve curves[KINDS];    /* without rows: not fitted */
+    double far[KINDS]; /* how far off they may be for groups and sizes far from all rows */
     double overlap[KINDS];
     ARR(struct series) series;
 };
@@ -50,7 +51,7 @@ struct link_fit {
 static const enum opcode codes[KINDS / 2] = {I_all_gather, I_all_reduce, I_reduce_scatter,
                                              I_all_to_all, I_send};
 
-/* A collective, inside a node or beyond. */
+/* The kind of a collective, inside a node or beyond; -1: none. */
 static int link_kind(enum opcode code, bool cross) {
     for (int i = 0; i < KINDS / 2; i++)
         if (codes[i] == code)
@@ -109,7 +110,7 @@ static double covariance(double a, double b) {
     return slow * slow * exp(-0.5 * s * s) + quick * quick * exp(-d / quick_octaves);
 }
 
-/* Gauss and Jordan: the inverse of a covariance, which needs no exchange of rows. */
+/* Inverts a covariance (Gauss-Jordan). It is positive definite: no rows are exchanged. */
 static void invert(double (*a)[MOST], int64_t n) {
     for (int64_t k = 0; k < n; k++) {
         double pivot = a[k][k];
@@ -127,7 +128,7 @@ static void invert(double (*a)[MOST], int64_t n) {
     }
 }
 
-/* within: each row predicted from all others of the series, which the inverse says at once. */
+/* Finds pull, and within: the inverse predicts each row from all others at once. */
 static void solve(struct series *s, double of_curve) {
     double(*a)[MOST] = mem_array(MOST, sizeof *a), left[MOST];
     for (int64_t i = 0; i < s->n; i++)
@@ -140,12 +141,12 @@ static void solve(struct series *s, double of_curve) {
             s->pull[i] += a[i][j] * s->rows[j].off;
         left[i] = s->pull[i] / a[i][i];
     }
-    /* Of a few rows one cannot tell how far off the next will be. */
+    /* A few rows do not tell how far off the next one will be. */
     s->within = fmax(curve_bound(left, s->n), of_curve * exp(-(double)s->n / 4));
     free(a);
 }
 
-/* near: how much the nearest row tells of this size, 0..1; all where it is at most twice as large. */
+/* near: how much the nearest row tells about this size, 0..1; 1 up to a factor of two. */
 static double off_at(const struct series *s, double bytes, double *near) {
     double sum = 0, at = log2(bytes), most = 0;
     for (int64_t i = 0; i < s->n; i++) {
@@ -157,8 +158,7 @@ static double off_at(const struct series *s, double bytes, double *near) {
     return sum;
 }
 
-/* Between two rows: on the line through both, as long as a latency and a bandwidth take; negative
- * elsewhere. */
+/* The time on the line through two rows, a latency and a bandwidth; negative elsewhere. */
 static double line_us(const struct series *s, double bytes) {
     for (int64_t i = 1; i < s->n; i++) {
         const struct point *a = &s->rows[i - 1], *b = &s->rows[i];
@@ -207,7 +207,7 @@ static void fit_kind(struct link_fit *f, const struct link_curve *prior, int64_t
     free(rows);
 }
 
-/* Where the rows of the same kind end, or of the same group. */
+/* The end of the rows of the same kind or, if `group` is set, of the same group. */
 static int64_t run_end(const struct link_fit *f, int64_t i, bool group) {
     const struct row *a = &f->rows.p[i];
     int64_t k = i;

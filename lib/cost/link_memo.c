@@ -1,6 +1,6 @@
-/* Groups are known by how the ranks of a stage take turns along and across them: dp:2 tp:4 along tp
- * and a:2 b:2 c:2 along b and c are the same groups. So a stage of 2^k ranks has at most 2^k of them,
- * whatever its meshes. */
+/* Groups are identified by how the ranks of a stage alternate along and across them: dp:2
+ * tp:4 along tp and a:2 b:2 c:2 along b and c are the same groups. So a stage of 2^k ranks
+ * has at most 2^k of them, whatever its meshes. */
 #include "cost/link_memo.h"
 
 #include "common/rng.h"
@@ -12,7 +12,7 @@ enum { MESSAGES = 512 };
 
 static struct group_shape shape_of(const struct mesh *mesh, int first_rank, unsigned axes) {
     struct group_shape s = {.first_rank = first_rank};
-    int n = 0, before = -1; /* was the axis before along the group? */
+    int n = 0, before = -1; /* whether the axis before is along the group */
     for (int a = 0; a < mesh->n_axes; a++) {
         const int along = (int)(axes >> a & 1);
         if (mesh->size[a] == 1)

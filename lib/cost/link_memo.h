@@ -13,11 +13,11 @@
 #include "common/mem.h"
 #include "cost/links.h"
 
-/* A group as its stage's ranks take turns along it and across it. */
+/* A group, identified by how its stage's ranks alternate along and across it. */
 struct group_shape {
     int first_rank;
     int along; /* 1: the first of the sizes is along the group, 0: across it */
-    int size[MESH_MAX_AXES]; /* outermost first; then 0 */
+    int size[MESH_MAX_AXES]; /* outermost first, the rest 0 */
 };
 struct known_group {
     struct group_shape shape;
@@ -29,9 +29,10 @@ struct link_memo {
     ARR(struct known_group) groups;
     struct hashtable table; /* over groups */
     struct known_message {
-        int64_t sender, receiver, n; /* no receivers: not asked yet */
+        int64_t sender, receiver, n; /* n == 0: not asked yet */
         struct link_class link;
-    } * messages; /* by a hash of their ends, later ones in place of earlier; NULL: none yet */
+        /* by a hash of their ends; later ones replace earlier ones; NULL: none yet */
+    } * messages;
     int job_devices; /* ranks of the job that `job` is about; 0: not asked yet */
     struct link_class job;
 };

@@ -1,6 +1,6 @@
-/* Hops are counted per level and per unit that they leave; ranks of a unit stand in a row, so a
- * unit is known by its first rank, and the members of a group inside it are a run of the sorted
- * group. */
+/* Hops are counted per level and per unit that they leave. The ranks of a unit are
+ * consecutive, so its first rank identifies it, and the members of a group inside it are a
+ * run of the sorted group. */
 #include "cost/links.h"
 
 #include "common/mem.h"
@@ -13,7 +13,8 @@ struct count {
     int64_t first, n; /* ranks that are looked at */
     int typical;      /* members of each group to count */
     int64_t *flows;   /* [CLUSTER_LEVELS * n] ring hops out of a unit, by its first rank */
-    double *leaving;  /* [CLUSTER_LEVELS * n] share of a rank's bytes, all-to-all */
+    /* [CLUSTER_LEVELS * n] shares of ranks' bytes that leave it, all-to-all */
+    double *leaving;
 };
 
 /* The level that holds both ends, and the unit of the level below around `a`. */
@@ -45,13 +46,13 @@ static double share(const struct cluster_link *l, int64_t flows, int64_t lanes) 
 
 /* ---- cubes -------------------------------------------------------------------------- */
 
-/* The hybrid cube mesh of nodes of eight V100 (NVIDIA's white paper on the DGX-1, WP-08437): two
- * quads. In its quad a device has a lane to two others and two to the third, and it has two to
- * one device of the other quad. */
+/* The hybrid cube mesh of nodes of eight V100 (NVIDIA's white paper on the DGX-1,
+ * WP-08437): two quads. A device has one lane to each of two others in its quad, two to the
+ * third, and two to one device of the other quad. */
 enum { QUAD = 4 };
 
-/* How many rings at once the k members of a group find that stand in such a node, of a lane
- * each; `near` of them are in its first quad. A ring runs both ways, but between two. */
+/* How many rings of one lane each the k members of a group in such a node can run at once;
+ * `near` of them are in its first quad. A ring runs both ways, except between two. */
 static int64_t cube_rings(int64_t k, int64_t near) {
     bool one_quad = near == 0 || near == k;
     if (k <= 2)
@@ -59,8 +60,8 @@ static int64_t cube_rings(int64_t k, int64_t near) {
     return k == 2 * QUAD ? 6 : k == QUAD && one_quad ? 4 : 2;
 }
 
-/* What members of a group without a lane to this one get goes by way of the host, which two
- * devices share: no pace beyond that. */
+/* Members of a group that have no lane to this rank send by way of the host, which two
+ * devices share. That bounds the pace. */
 static double cube_pace(const struct cluster *c, const int *group, int n, int64_t rank,
                         const struct cluster_unit *u, double pace) {
     int64_t me = rank - u->first, strangers = 0;
@@ -77,7 +78,7 @@ static double cube_pace(const struct cluster *c, const int *group, int n, int64_
 
 static void slower(struct link_class *out, const struct cluster_unit *u, int64_t flows,
                    double bandwidth) {
-    /* Where the cluster says no speeds, the outermost level counts. */
+    /* Where the cluster states no speeds, the outermost level counts. */
     bool worse = !out->level || bandwidth <= 0 || bandwidth < out->bandwidth;
     if (out->level && out->bandwidth <= 0 && bandwidth > 0)
         worse = false;
@@ -134,8 +135,8 @@ static void slower_partner(double pace, struct link_class *out) {
         out->partners = pace;
 }
 
-/* A rank gets rid of its (n-1)/n of the bytes at the pace of the fullest link, and of those that
- * go over a link of lanes not faster than over a lane to each. */
+/* In an all-to-all a rank sends its (n-1)/n of the bytes at the pace of the fullest link
+ * and, over a link of lanes, no faster than with one lane to each of the others. */
 static void read_pairs(const struct count *t, const int *group, int n, int64_t rank,
                        struct link_class *out) {
     struct cluster_unit u;
@@ -145,7 +146,7 @@ static void read_pairs(const struct count *t, const int *group, int n, int64_t r
         double part = t->leaving[slot_of(t, u.level, below)];
         double lane = u.link->bandwidth / (double)u.link->lanes;
         double pace = part > 0 ? u.link->bandwidth * (n - 1) / n / part : 0;
-        /* As many leave on average, and one takes no more than one lane. */
+        /* As many flows leave on average, and one flow takes at most one lane. */
         slower_partner(peers ? lane : 0, out);
         slower_partner(peers ? pace : 0, out);
         if (k == 0 && peers && lane * (n - 1) < pace)
@@ -178,7 +179,7 @@ static void read_group(const struct count *t, const int *group, int n,
     }
 }
 
-/* Steps through the coordinates on all axes but these. */
+/* Steps through the coordinates on all other axes; false after the last. */
 static bool next_leader(const struct mesh *mesh, unsigned axes, int coord[MESH_MAX_AXES]) {
     for (int a = mesh->n_axes - 1; a >= 0; a--) {
         if (axes >> a & 1)
@@ -190,8 +191,8 @@ static bool next_leader(const struct mesh *mesh, unsigned axes, int coord[MESH_M
     return false;
 }
 
-/* Axes on which a step leads from whole units to whole units that are alike, so that everything
- * repeats along them. */
+/* Axes along which a step leads from whole units to like ones, so that everything
+ * repeats. */
 static unsigned repeating_axes(const struct cluster *c, const struct mesh *mesh,
                                int64_t first_rank) {
     const struct cluster_group *g = cluster_group_of(c, first_rank);
@@ -209,8 +210,8 @@ static unsigned repeating_axes(const struct cluster *c, const struct mesh *mesh,
     return out;
 }
 
-/* Members at the front of a group that stand for all: turning the ring along its outermost axis
- * changes nothing where that repeats. */
+/* How many members at the front of a group stand for all: where its outermost axis repeats,
+ * turning the ring along that axis changes nothing. */
 static int typical_members(const struct mesh *mesh, unsigned axes, unsigned repeating) {
     int n = mesh_group_size(mesh, axes), a = 0;
     while (!(axes >> a & 1))
@@ -218,8 +219,8 @@ static int typical_members(const struct mesh *mesh, unsigned axes, unsigned repe
     return repeating >> a & 1 ? n / mesh->size[a] : n;
 }
 
-/* Two passes over the groups along these axes: how many flows leave each unit, then what that
- * leaves to a flow. */
+/* Counts the flows that leave each unit in a first pass over the groups, and finds what
+ * that leaves each flow in a second. */
 struct link_class links_of_group(const struct cluster *c, const struct mesh *mesh,
                                  int64_t first_rank, unsigned axes) {
     int devices = mesh_devices(mesh), n = mesh_group_size(mesh, axes);
@@ -264,7 +265,7 @@ struct link_class links_of_message(const struct cluster *c, int64_t sender,
     if (sender == receiver)
         return out;
     struct cluster_unit u = find_hop(c, receiver, sender, &first, &end);
-    /* The receivers that stand in the same unit take theirs through the same link. */
+    /* Receivers in the same unit share its link. */
     int64_t flows = (end < receiver + n ? end : receiver + n) - receiver;
     slower(&out, &u, flows, share(u.link, flows, 1));
     out.pairs = out.bandwidth;

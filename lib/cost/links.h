@@ -1,8 +1,9 @@
-/* links.h - what a group of ranks, or a message, travels over: from the cluster and the ranks.
+/* links.h - the links that a group of ranks, or a message, takes in a cluster.
  *
- * A collective runs as a ring through its group in the order of ranks. Every hop takes the link of
- * the lowest level that holds both ends, which all hops that leave the same unit share: also those
- * of the other groups of the stage, for they all run at once. The slowest hop is the ring's speed.
+ * A collective runs as a ring through its group in the order of ranks. Every hop takes the
+ * link of the lowest level that holds both ends. All hops that leave the same unit share
+ * that link, those of the stage's other groups included, since all run at once. The slowest
+ * hop sets the ring's speed.
  *
  *     struct link_class l = links_of_group(&cluster, &mesh, first_rank, axes);
  *     us = 2 * (n - 1) * (bytes / n / l.bandwidth * 1e6 + l.latency_us);    // an all-reduce
@@ -20,13 +21,14 @@ struct link_class {
     int64_t nodes;    /* that the group stands on */
     int64_t flows;    /* that share the slowest hop's link */
     double bandwidth; /* bytes per second of one flow there; 0 = the cluster does not say */
-    double pairs; /* the same where each rank sends to each (all-to-all): bytes per second
-                           that a rank gets rid of */
-    double partners;   /* the same where each sends to one, whoever it is: of one flow */
+    /* bytes per second that a rank sends where each sends to all (all-to-all) */
+    double pairs;
+    /* bytes per second of one flow where each rank sends to any one other */
+    double partners;
     double latency_us; /* of the slowest link of the ring */
 };
 
-/* All groups of a stage along these axes, at work at the same time. */
+/* The slowest hop of all groups of a stage along these axes, which run at the same time. */
 struct link_class links_of_group(const struct cluster *c, const struct mesh *mesh,
                                  int64_t first_rank, unsigned axes);
 

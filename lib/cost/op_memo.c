@@ -5,7 +5,8 @@
 
 #include <stdlib.h>
 
-/* In searches for gpt:13B and mixtral:8x22B on 512 devices so many answer 99 of 100 questions. */
+/* This many answer 99 of 100 questions in searches for gpt:13B and mixtral:8x22B on 512
+ * devices. */
 enum { OPS = 8192 };
 
 struct known_op {

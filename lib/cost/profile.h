@@ -30,7 +30,8 @@ struct profile_op {
     const char *dtype;        /* "bf16" */
     double median_us, spread; /* spread: half the inter-quartile range over the median */
     int64_t repeats;
-    /* "measured", how it was computed: "roofline 312T:1.5T:5us", or, estimated, from whose rows: "like h100" */
+    /* "measured"; how it was computed: "roofline 312T:1.5T:5us"; or estimated, from whose
+     * rows: "like h100" */
     const char *source;
 };
 #define PROFILE_ESTIMATED "like "
@@ -69,8 +70,8 @@ void profile_close(struct profile *p);
 bool profile_has_op(struct profile *p, const char *device, const char *instr,
                     const char *shape, const char *dtype);
 bool profile_has_comm(struct profile *p, const struct profile_comm *key);
-/* One transaction each; a row with the same key is left as it is, unless it was estimated. The machine's name and the
- * time of day are recorded by the library. */
+/* One transaction each. A row with the same key is left as it is, unless it was estimated.
+ * The library records the machine's name and the time of day. */
 int profile_put_op(struct profile *p, const struct profile_op *row, struct err *err);
 int profile_put_comm(struct profile *p, const struct profile_comm *row, struct err *err);
 int profile_put_overlap(struct profile *p, const struct profile_overlap *row,
@@ -102,27 +103,27 @@ const char *profile_times_device(const struct profile_times *t);
 const char *profile_times_roofline(const struct profile_times *t);
 const char *profile_times_links(const struct profile_times *t);
 
-/* An instruction over so many elements takes its latency; fewer take as long. */
+/* Up to this many elements, an instruction takes its latency. */
 enum { PROFILE_LATENCY_ELEMS = 256 };
 
-/* A time of the table. Between two sizes, the wider spread; computed when one of them is. */
+/* A time from the table. Between two sizes: the wider spread, and computed if either is. */
 struct profile_time {
     double us; /* median; -1 = the profile has no such row */
     double spread;
     bool computed;  /* from a roofline or estimated, not measured */
     bool estimated; /* from rows of a like device and some of this one */
-    /* of the smallest size that there is, which is more than twice the one asked for and
-     * takes more than latency */
+    /* it is that of the smallest size there is, which is more than twice the size asked for
+     * and takes longer than the latency */
     bool below;
 };
-/* Of an instruction. Rows of curve instructions (instr.def) are interpolated between measured
- * sizes of the first number; of a second one, the nearest that was measured counts. */
+/* The time of an instruction. For curve instructions (instr.def) it is interpolated between
+ * measured sizes of the first number; of a second one, the nearest measured one counts. */
 struct profile_time profile_op_time(const struct profile_times *t,
                                     const struct instr_key *key);
-/* Feeds every measured row of an instruction to `row`. Computed ones are left out. */
+/* Calls `row` for every measured row of the instructions. Computed ones are left out. */
 typedef void profile_row_fn(void *ctx, const struct instr_key *key, double us);
 void profile_each_op(const struct profile_times *t, profile_row_fn *row, void *ctx);
-/* The same of collectives and messages (I_send). */
+/* The same for collectives and messages (I_send). */
 struct profile_comm_row {
     enum opcode code;
     int64_t size, stride, bytes;
@@ -131,8 +132,9 @@ struct profile_comm_row {
 };
 typedef void profile_comm_fn(void *ctx, const struct profile_comm_row *row);
 void profile_each_comm(const struct profile_times *t, profile_comm_fn *row, void *ctx);
-/* Of a collective; interpolated between measured sizes, nothing beyond the largest or without
- * any row of this group size and link. Below the smallest size the smallest time holds. */
+/* The time of a collective, interpolated between measured sizes. There is none beyond the
+ * largest size, or without any row of this group size and link. Below the smallest size its
+ * time holds. */
 struct profile_time profile_comm_time(const struct profile_times *t, const char *collective,
                                       int64_t group_size, int64_t stride, bool cross_node,
                                       int64_t bytes);

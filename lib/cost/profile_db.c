@@ -3,8 +3,8 @@
  * A file is ours by its application_id and user_version, which any tool can see without
  * knowing the tables. Every row is a transaction of its own under a rollback journal, so
  * that after kill -9 the file is whole and lacks at most the row under way. Rows are never
- * changed: the whole key is the primary key, and a second row with the same key is left
- * out.
+ * changed, unless they were estimated: the whole key is the primary key, and a second row
+ * with the same key is left out.
  *
  * This file knows nothing of programs: the profiler of collectives links it without them.
  */
@@ -25,8 +25,8 @@
 
 enum { APPLICATION_ID = 0x77656674 /* "weft" */, VERSION = 3, BUSY_MS = 10000 };
 
-/* Version 2 had products alone, in a table of their own; version 1 had neither. Their files are read as
- * they are, and get the table when somebody writes to them. */
+/* Version 2 had algorithms of products only, in a table of their own; version 1 had none.
+ * Such files are read as they are, and brought up to date when somebody writes to them. */
 #define FORMAT "weft-profile/3"
 
 /* Columns of a measurement, in the form in which sqlite3's .schema shows them. */
@@ -36,7 +36,7 @@ enum { APPLICATION_ID = 0x77656674 /* "weft" */, VERSION = 3, BUSY_MS = 10000 };
     "  repeats INTEGER NOT NULL CHECK (repeats >= 0),\n"                                   \
     "  source TEXT NOT NULL, machine TEXT NOT NULL, measured_at TEXT NOT NULL,\n"
 
-/* What version 1 lacks. */
+/* What versions 1 and 2 lack. */
 #define ALGORITHM_TABLE                                                                    \
     "CREATE TABLE algorithm (\n"                                                           \
     "  device TEXT NOT NULL, problem TEXT NOT NULL, library INTEGER NOT NULL,\n"           \
@@ -68,7 +68,7 @@ static const char schema[] =
     "  machine TEXT NOT NULL, measured_at TEXT NOT NULL,\n"
     "  PRIMARY KEY (device, collective, link)) WITHOUT ROWID;" ALGORITHM_TABLE;
 
-/* By the version of the file. */
+/* What brings a file of each version up to date. */
 static const char *const updates[VERSION] = {
     [0] = schema,
     [1] = ALGORITHM_TABLE "UPDATE meta SET value = '" FORMAT "' WHERE key = 'format';",
@@ -188,7 +188,7 @@ static int open_file(struct profile *p, bool create, struct err *err) {
     return create ? 0 : execute(p, "PRAGMA query_only=1", "reading", err);
 }
 
-/* The host's CPU model, as rows name the machine. */
+/* The host's CPU model, by which rows name the machine. */
 static char *machine_name(void) {
     char line[512];
     FILE *f = fopen("/proc/cpuinfo", "r");

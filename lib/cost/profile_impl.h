@@ -27,13 +27,14 @@ struct profile {
  * file is bad input, everything else (locked, full, read-only) the system's. Returns -1. */
 int profile_sql_error(struct profile *p, const char *what, struct err *err);
 
-/* Sets the hint that fills this file. */
+/* Hints at the command that fills this file. */
 void profile_hint_measure(const char *path, struct err *err);
 
 /* Prepares a statement; NULL with a message on failure. */
 sqlite3_stmt *profile_prepare(struct profile *p, const char *sql, struct err *err);
 
-/* profile_rows.c: the statements of every table that the file has. Returns 0 or -1; finalized in any case. */
+/* In profile_rows.c: the statements for every table that the file has. Returns 0 or -1;
+ * they are to be finalized in any case. */
 int profile_prepare_rows(struct profile *p, struct err *err);
 void profile_finalize_rows(struct profile *p);
 

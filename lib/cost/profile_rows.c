@@ -1,5 +1,5 @@
-/* Rows of the profile database: each table is described once, and what is said to SQLite, bound and read
- * follows from that. Like profile_db.c this knows nothing of programs. */
+/* Rows of the profile database. Each table is described once; what is sent to SQLite, bound
+ * and read follows from that. Like profile_db.c, this file knows nothing of programs. */
 #include "cost/profile_impl.h"
 
 #include "common/mem.h"
@@ -19,7 +19,7 @@ struct column {
 #define AS(row, name, type, member)                                                        \
     { name, type, offsetof(struct row, member), sizeof(((struct row *)0)->member) }
 #define COLUMN(row, type, name) AS(row, #name, type, name)
-/* Of a measurement. */
+/* Columns of what was measured. */
 #define RESULT(row)                                                                        \
     COLUMN(row, REAL, median_us), COLUMN(row, REAL, spread), COLUMN(row, INT, repeats),    \
         COLUMN(row, TEXT, source)
@@ -27,8 +27,8 @@ struct column {
 enum { COLUMNS = 12, SQL = 1024 };
 #define IS_ESTIMATED "substr(source, 1, 5) = '" PROFILE_ESTIMATED "'"
 
-/* In the order of enum profile_table. The key's columns come first; behind all columns each table has the
- * machine and the time of day. */
+/* Columns of the key come first. After all, each table has the machine and the time of
+ * day. */
 static const struct table {
     const char *name;
     int since; /* version of the format */
@@ -80,7 +80,7 @@ static const struct table {
 
 /* ---- statements ---------------------------------------------------------- */
 
-/* Text of SQL under way; tables are few and their names short. */
+/* SQL under construction. It always fits: tables are few and their names short. */
 struct sql {
     char text[SQL];
     size_t n;
@@ -100,7 +100,7 @@ static bool has_source(const struct table *t) {
     return false;
 }
 
-/* A key that is there is left alone, but what was estimated gives way. */
+/* A row that has the key already is left alone, unless it was estimated. */
 static void say_conflict(struct sql *s, const struct table *t) {
     if (!has_source(t)) {
         say(s, "ON CONFLICT DO NOTHING", "", 0);
@@ -189,7 +189,7 @@ static bool has(struct profile *p, enum profile_table table, const void *key) {
     return step(p->has[table]) == SQLITE_ROW;
 }
 
-/* Rows that nothing was run for do not carry a machine. */
+/* Rows that were not measured name no machine. */
 static const char *machine_of(const struct profile *p, const struct table *t,
                               const void *row) {
     for (int i = 0; i < t->n; i++)
@@ -242,7 +242,7 @@ int profile_put_algorithm(struct profile *p, const struct library_algorithm *row
 
 /* ---- reading ------------------------------------------------------------- */
 
-/* A row's own arrays; what is longer is cut. */
+/* Texts go to the row's own arrays; what is longer is cut. */
 static void read_row(sqlite3_stmt *s, const struct table *t, void *row) {
     for (int i = 0; i < t->n; i++) {
         void *at = (char *)row + t->columns[i].at;
@@ -257,7 +257,7 @@ static void read_row(sqlite3_stmt *s, const struct table *t, void *row) {
     }
 }
 
-/* Version 2 knew products alone, in a table of their own. */
+/* Version 2 has only products, in a table of their own. */
 static sqlite3_stmt *prepare_algorithms(struct profile *p, struct err *err) {
     const struct table *t = &tables[PROFILE_ALGORITHM];
     const bool old = p->version < t->since;

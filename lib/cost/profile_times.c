@@ -172,8 +172,7 @@ static double distance(int64_t a, int64_t b) {
 
 /* ---- loading ------------------------------------------------------------- */
 
-/* Exactly `rank` whole numbers, none negative. */
-/* The last `options` of them may be missing. */
+/* Reads `rank` whole numbers, none negative; the last `options` of them may be missing. */
 static int parse_shape(const char *text, int rank, int options, int64_t *n) {
     for (int i = 0; i < rank; i++) {
         char *end;
@@ -225,7 +224,7 @@ static int shape_error(enum opcode code, const char *shape, struct err *err) {
                      names);
 }
 
-/* Keeps how a computed row was made: what stands behind the first word of its source. */
+/* Keeps how the first computed row was made: what follows the first word of its source. */
 static void keep_source(char **kept, sqlite3_stmt *s, int column) {
     const char *source = text_of(s, column), *how = strchr(source, ' ');
     if (!*kept && strcmp(source, "measured") != 0 && !is_estimated(source))
@@ -314,7 +313,7 @@ static int each_row(struct profile *p, struct profile_times *t, const char *sql,
 
 /* The device kind that is asked for, or the only one; a copy. */
 static char *choose_device(struct profile *p, const char *device, struct err *err) {
-    /* From one kind to the next by the index: no scan of all rows. */
+    /* Goes from kind to kind by the index, which avoids a scan of all rows. */
     sqlite3_stmt *s = profile_prepare(
         p,
         "WITH RECURSIVE a(d) AS (SELECT min(device) FROM op UNION ALL "
@@ -361,8 +360,8 @@ struct profile_times *profile_load(struct profile *p, const char *device, struct
     struct profile_times *t = mem_alloc(sizeof *t);
     t->device = kind;
     t->last = -1;
-    /* Of groups that ran alone and groups that ran beside others, the row with most groups
-     * counts: the ranks of a stage all call at once. */
+    /* Where groups ran alone and beside others, the row with the most groups counts: all
+     * ranks of a stage call at once. */
     if (each_row(p, t,
                  "SELECT instr, shape, dtype, median_us, spread, source FROM op "
                  "WHERE device=?1",
@@ -412,7 +411,7 @@ const char *profile_times_links(const struct profile_times *t) {
 
 /* ---- asking -------------------------------------------------------------- */
 
-/* Among the inner classes that were measured up to this size, the nearest. */
+/* Among the series that reach this size, the one with the nearest `inner` counts. */
 static struct profile_time curve_at(const struct points *ps, int curve, int64_t elems,
                                     int64_t inner) {
     const struct series *best = NULL;

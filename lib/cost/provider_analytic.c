@@ -117,7 +117,7 @@ static int check(const struct cluster *c, struct err *err) {
     return 0;
 }
 
-/* "fp32, fp16": of what all groups have. */
+/* Lists the types that all groups have: "fp32, fp16". */
 static void list_dtypes(const struct cluster *c, char *buf, size_t n) {
     static const enum dtype all[] = {DTYPE_f32, DTYPE_bf16, DTYPE_f16};
     size_t used = 0;

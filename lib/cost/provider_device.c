@@ -1,7 +1,7 @@
 /* Device models as a provider: curves instead of one peak.
  *
- * A model says how far off its curves were on rows that they were not fitted to; that is given as
- * the bounds. */
+ * Its bounds are how far off the model's curves were on rows that they were not fitted to.
+ */
 #include "cost/provider.h"
 
 #include "common/mem.h"

@@ -1,9 +1,10 @@
-/* Curves through the rows of a profile as a provider: what the table lacks of an instruction of
- * which it has other rows.
+/* Curves through the rows of a profile as a provider: they answer for instructions that the
+ * table has only other rows of.
  *
- * A curve is fitted when the first of its questions comes, so a profile that holds all rows costs
- * nothing. It begins with that of the cluster's device model, or with a guess on the cluster's
- * datasheet; below as many rows as the form has parameters it says nothing without a model. */
+ * A curve is fitted when it is first asked for, so a profile that holds all rows costs
+ * nothing. It begins with the curve of the cluster's device model or, where there is none,
+ * with a guess from the cluster's datasheet, and then needs as many rows as its form has
+ * parameters. */
 #include "cost/provider.h"
 
 #include "common/mem.h"
@@ -18,13 +19,14 @@ enum state { NOT_YET, FITTED, TOO_FEW };
 
 struct fitted_group {
     struct device_fit rows;
-    struct device_model *model; /* that curves begin with: it stays as it is */
-    /* where state says FITTED */
-    struct curve curves[OPCODE_COUNT][CLUSTER_DTYPES]; /* within: with the rows nearby */
+    struct device_model *model; /* that curves begin with; it stays as it is */
+    /* only where state is FITTED */
+    /* within: corrected by rows nearby */
+    struct curve curves[OPCODE_COUNT][CLUSTER_DTYPES];
     struct curve_near near[OPCODE_COUNT][CLUSTER_DTYPES];
-    bool known; /* the model is one of this device */
+    bool known; /* the cluster names a model of this device */
     struct link_fit *links;
-    /* Threads of a search ask the same provider: who finds a curve not fitted yet takes the lock. */
+    /* Threads share a provider; one that finds a curve not fitted yet takes the lock. */
     pthread_mutex_t lock;
     atomic_int state[OPCODE_COUNT][CLUSTER_DTYPES];
 };
@@ -35,8 +37,7 @@ struct fits {
     struct fitted_group *groups[CLUSTER_MAX_GROUPS];
 };
 
-/* What a chip may be like of which only a datasheet is known, or nothing at all: curves make good
- * for it. */
+/* A guess at a chip of which at most a datasheet is known; fitted curves make up for it. */
 static struct chip chip_of(const struct cluster_group *g) {
     struct chip c = {.multiprocessors = cluster_kind_is_gpu(g->device) ? 100 : 1,
                      .bandwidth = g->bandwidth > 0 ? g->bandwidth : 1e11};
@@ -78,7 +79,7 @@ static void group_destroy(struct fitted_group *g) {
     free(g);
 }
 
-/* How far off a curve is with its rows nearby, of at most so many of them. */
+/* How far off a curve corrected by rows nearby is, judged by at most MOST of its rows. */
 static double bound_near(const struct chip *chip, const struct device_rows *r,
                          const struct curve *prior) {
     enum { MOST = 1000 };
@@ -94,7 +95,8 @@ static double bound_near(const struct chip *chip, const struct device_rows *r,
     return bound;
 }
 
-/* What rows nearby make of the curve; of a few rows one cannot tell how far off it then is. */
+/* Lets rows nearby correct the curve. With few rows there is no telling how far off it then
+ * is, so its bound stays. */
 static void add_near(struct fitted_group *g, enum opcode code, enum dtype dtype,
                      const struct curve *prior) {
     const struct device_rows *r = device_fit_rows(&g->rows, code, dtype);

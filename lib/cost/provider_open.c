@@ -4,8 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The rows of the kind that each group of the cluster names; one set for all where a kind is
- * asked for or the cluster names none. fits: what they lack is taken from curves through them. */
+/* The rows of the kind that each group of the cluster names, or of the only kind where it
+ * names none; one set for all where a kind is asked for. fits: curves stand in for what
+ * they lack. */
 static struct cost_provider *load(struct profile *db, const char *device,
                                   const struct cluster *c, bool fits, struct err *err) {
     struct profile_times *times[CLUSTER_MAX_GROUPS];

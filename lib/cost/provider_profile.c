@@ -1,5 +1,5 @@
-/* The measured table as a provider. Half the inter-quartile range of a row is how far its time is
- * off as often as not; twice that on either side is given as the bounds. */
+/* The measured table as a provider. A time is off by less than half the inter-quartile
+ * range of its row as often as not; the bounds are twice that on either side. */
 #include "cost/provider.h"
 
 #include "common/mem.h"
@@ -10,7 +10,7 @@
 
 struct table {
     struct cost_provider base;
-    bool near; /* what is far below all rows of a curve is left to who stands behind */
+    bool near; /* sizes far below all rows of a curve are left to the provider behind it */
     int n;
     struct profile_times *times[CLUSTER_MAX_GROUPS];
 };

@@ -1,4 +1,4 @@
-/* Another provider's times, as another framework's code takes them: see runtime.h. */
+/* Another provider's times, as the code of another framework takes them: see runtime.h. */
 #include "cost/runtime.h"
 
 #include "common/mem.h"
@@ -27,7 +27,7 @@ static struct cost_time ask(const struct running *p, int group, enum opcode code
     return p->times->kind->op(p->times, &(struct op_question){group, &k});
 }
 
-/* Crossing memory so often with so many elements; reading and writing are two. */
+/* The time of `elems` crossing memory `passes` times; to read and write them are two. */
 static struct cost_time crossing(const struct running *p, int group, enum dtype dtype,
                                  double elems, double passes) {
     int64_t n = (int64_t)(elems * passes / 2);
@@ -42,9 +42,9 @@ static struct cost_time product(const struct running *p, int group, enum dtype d
         (union instr_n){.matmul = {.outer = 1, .inner = batch, .m = m, .n = n, .k = k}});
 }
 
-/* Scores are made, masked and turned to weights in one pass, dropped out in another that writes a
- * mask too, and multiplied with the values; queries, keys and values are laid out before, the
- * result behind. Under a causal mask nothing is left out. */
+/* Scores are made, masked and turned into weights in one pass, dropped out in another that
+ * writes a mask too, and multiplied with the values. Queries, keys and values are laid out
+ * before that, the result after it. Under a causal mask nothing is left out. */
 static struct cost_time unfused(const struct running *p, const struct op_question *q) {
     const struct attention_n *a = &q->key->n.attention;
     enum dtype t = q->key->dtype;
@@ -53,7 +53,7 @@ static struct cost_time unfused(const struct running *p, const struct op_questio
     double scores = (double)batch * (double)a->seq * (double)a->kv_seq;
     double rows = (double)batch * (double)(a->seq + a->kv_seq) * (double)a->dim;
     struct cost_time out = product(p, q->group, t, batch, a->seq, a->kv_seq,
-                                   a->dim); /* scores, or of weights */
+                                   a->dim); /* scores; backward, gradients of weights */
     add(&out, product(p, q->group, t, batch, a->seq, a->dim, a->kv_seq));
     if (back) {
         add(&out, product(p, q->group, t, batch, a->kv_seq, a->dim, a->seq));
@@ -82,7 +82,7 @@ static struct cost_time running_op(const struct cost_provider *base,
     if (op->passes > 0) {
         struct instr_work w;
         instr_work(q->key->code, &q->key->n, &w);
-        /* Statistics are small: there the operand counts. */
+        /* Statistics are small, so for them the operand counts. */
         bool sums = instr_info(q->key->code)->out[0].flags & OPERAND_F32;
         double elems = (double)(sums ? w.in[0] : w.out[0]);
         add(&t, crossing(p, q->group, q->key->dtype, elems, op->passes));

@@ -1,5 +1,5 @@
-/* Devices that are slower than their kind: what was measured of other devices of it, or stands on its sheet, takes longer
- * there. Links are their own matter. */
+/* Devices that are slower than their kind: times that were measured on other devices of the
+ * kind, or follow from its datasheet, are longer on these. Links are not affected. */
 #include "cost/provider.h"
 
 #include "common/mem.h"

@@ -1,4 +1,4 @@
-/* One provider behind another: what the first does not know, the second is asked. */
+/* One provider behind another: the second is asked what the first does not know. */
 #include "cost/provider.h"
 
 #include "common/mem.h"
@@ -44,7 +44,7 @@ static const struct provider_kind stack_kind = {stack_op, stack_collective, stac
 struct cost_provider *provider_stack(struct cost_provider *first,
                                      struct cost_provider *second) {
     struct stack *s = mem_alloc(sizeof *s);
-    s->base = *first; /* its device is the one that is spoken of */
+    s->base = *first; /* messages name its device */
     s->base.kind = &stack_kind;
     s->first = first;
     s->second = second;

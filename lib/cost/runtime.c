@@ -41,7 +41,7 @@ static int read_ops(const json_t *doc, bool like, struct runtime *r, struct err 
     return 0;
 }
 
-/* One of two words; left out, it stays as it is. */
+/* Reads one of two words; *out stays as it is where there is none. */
 static int read_word(const json_t *doc, const char *key, const char *no, const char *yes,
                      bool *out, struct err *err) {
     const char *word = *out ? yes : no;
@@ -63,7 +63,7 @@ static int read_fixed(const json_t *doc, struct runtime *r, struct err *err) {
     return 0;
 }
 
-/* like: r holds another one, from which this differs in what the file says. */
+/* like: r holds the runtime that this one is like; only what the file states differs. */
 static int read_members(const json_t *doc, bool like, struct runtime *r, struct err *err) {
     const char *name = "", *about;
     if (json_str(doc, "name", &name, err) < 0 ||
@@ -100,7 +100,7 @@ static int find(const char *ref, char *path, size_t n, struct err *err) {
                      ref, shipped);
 }
 
-/* Each is read over the one that it is like, the farthest first. depth: how many stand before it. */
+/* Reads a runtime over the one that it is like. depth: how many wait for it. */
 static int read_over(const char *ref, int depth, struct runtime *r, struct err *err) {
     enum { MOST = 4 };
     char path[PATH_MAX];

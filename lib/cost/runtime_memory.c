@@ -31,8 +31,8 @@ static int64_t kept_bytes(const struct runtime *r, const struct instr *i) {
     return i->code == I_dropout && r->kept_masks ? i->n.dropout.elems : 0;
 }
 
-/* Of one stage, for a micro-batch; *passing is the most that one op needs while it is
- * recomputed. */
+/* What is kept in one stage for a micro-batch. *passing is raised to the most that one op
+ * needs while it is recomputed. */
 static int64_t kept_of(const struct runtime *r, const struct plan *plan,
                        const struct stage_program *sp, int64_t *passing) {
     struct span forward = program_segment(sp, SEG_FORWARD);
@@ -61,8 +61,7 @@ static int64_t held_bytes(const struct chunk *c) {
            (c->backwards - c->weights) * s[POOL_BACKWARD_WEIGHTS].bytes;
 }
 
-/* What all places of the chunks take in the arena; with what is kept besides, as many of
- * that. */
+/* What all chunks' places take in the arena; with `kept`, what the runtime keeps too. */
 static int64_t placed_bytes(const struct chunk *c, int n, bool kept) {
     int64_t bytes = 0;
     for (int k = 0; k < n; k++) {
@@ -73,13 +72,13 @@ static int64_t placed_bytes(const struct chunk *c, int n, bool kept) {
     return bytes;
 }
 
-/* Follows the schedule: what a segment needs is there when it begins, and gone when it has
- * ended. */
+/* The most that is held at once. What a segment needs is there from its beginning to its
+ * end. */
 static int64_t most_held(const struct plan *plan, int group, struct chunk *c, int n) {
     struct group_schedule s = schedule_of_group(plan, group, schedule_enough(plan));
     int64_t most = 0;
     if (s.ahead == s.n_chunks * s.micro_batches && s.delay < 0)
-        return INT64_MAX; /* all forwards come first: all of the plan's are held */
+        return INT64_MAX; /* all forwards come first, so all micro-batches are held */
     for (int64_t i = 0; i < schedule_actions(&s); i++) {
         struct action a = schedule_action(&s, i);
         bool backward = a.segment == SEG_BACKWARD || a.segment == SEG_LAST_BACKWARD;

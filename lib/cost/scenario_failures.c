@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* More events than these tell nothing new: what was seen until then counts. */
+/* More events than these tell nothing new: the run is judged by what came until then. */
 enum { MOST_EVENTS = 2000000 };
 
 double daly_interval_s(double write_s, double mtbf_s) {
@@ -22,7 +22,7 @@ double daly_goodput(double interval_s, double write_s, double restart_s, double 
            (mtbf_s * exp(restart_s / mtbf_s) * expm1((interval_s + write_s) / mtbf_s));
 }
 
-/* A run as it goes on. */
+/* A run under way. */
 struct run {
     const struct scenario *s;
     double interval_s, mtbf_s, end_s;
@@ -32,7 +32,7 @@ struct run {
     struct rng rng;
 };
 
-/* Failures come independently of what was: times between them are exponential. */
+/* Failures do not depend on the past, so the times between them are exponential. */
 static void next_failure(struct run *r) {
     r->failure_s =
         r->mtbf_s > 0 ? r->now_s - r->mtbf_s * log(1 - rng_real(&r->rng)) : INFINITY;
@@ -53,7 +53,7 @@ static void restart(struct run *r) {
     r->now_s += r->s->restart_s;
 }
 
-/* From one checkpoint to the next; whatever fails before that is written is lost. */
+/* Trains up to the next checkpoint; a failure before it is written loses the work since. */
 static void go_on(struct run *r) {
     double written_s = r->now_s + r->interval_s + r->s->write_s;
     r->events++;

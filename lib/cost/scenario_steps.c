@@ -7,8 +7,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Streams of random numbers: of what is drawn once for a device, for links, for moments; of jitter, one
- * a step from STREAM_JITTER on. */
+/* Streams of random numbers: for stragglers, moments, slow links (one each, from
+ * STREAM_LINKS on) and jitter (one a step, from STREAM_JITTER on). */
 enum { STREAM_STRAGGLERS = 1, STREAM_MOMENT, STREAM_LINKS, STREAM_JITTER = 1000 };
 
 static double device_slower(const struct scenario *s, int64_t step, int64_t rank) {
@@ -21,7 +21,7 @@ static double device_slower(const struct scenario *s, int64_t step, int64_t rank
     return slower;
 }
 
-/* Its slowest device counts. */
+/* A stage is as slow as its slowest device. */
 static double stage_slower(const struct scenario *s, const struct stage *st, int64_t step) {
     double most = 0;
     for (int64_t r = 0; r < mesh_devices(&st->mesh); r++)
@@ -34,7 +34,7 @@ static bool is_slow(const struct scenario_link *l, double at_s) {
     return t >= l->from_s && t < l->to_s;
 }
 
-/* Of links of this kind at the nodes of the stage, by what factor messages take longer. */
+/* The factor by which messages take longer over such links at the stage's nodes. */
 static double links_slower(const struct scenario *s, const struct cluster *c,
                            const struct stage *st, bool cross, double at_s) {
     int64_t last = cluster_node_of(c, st->first_rank + mesh_devices(&st->mesh) - 1);

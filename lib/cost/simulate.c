@@ -1,9 +1,8 @@
 /* From a compiled program to steps, and from steps to the timeline.
  *
  * Durations are worked out once per instruction of a stage; between sends, receives and the
- * norm they are put on the two streams and summed. A trace asks for single instructions
- * again: their places inside their step are kept, and every step that is done is drawn from
- * them. */
+ * norm they are put on the streams and summed. A trace shows single instructions, so for it
+ * their places inside their step are kept, and every finished step is drawn from them. */
 #include "cost/simulate.h"
 
 #include "common/mem.h"
@@ -24,17 +23,18 @@ struct build {
     ARR(struct sim_step) steps;
     int *seg;
     struct drawn **spans; /* per stage, per instruction; NULL without a trace */
-    bool overlaps;        /* some communication really goes on beside computation */
+    bool overlaps;        /* some communication overlaps computation */
     struct cost_sum sum;  /* of all times of a step, all stages */
 };
 
-/* How often a segment runs in a step: those that the last one has apart once less. */
+/* How often a segment runs in a step; the last micro-batch has backward segments of its
+ * own. */
 static int64_t uses_of(const struct build *b, enum segment seg) {
     int64_t m = plan_micro_batches(b->g->plan);
     return seg == SEG_FORWARD ? m : seg == SEG_BACKWARD || seg == SEG_WEIGHTS ? m - 1 : 1;
 }
 
-/* Ends the run of work that is open, if it holds anything. */
+/* Ends the open run of work, and keeps it if it holds anything. */
 static void close_work(struct build *b, struct sim_step *work, const struct streams *st,
                        int end) {
     work->us = streams_end(st);
@@ -66,7 +66,7 @@ static bool is_first_chunk(const struct plan *p, int stage) {
     return p->chunks[p->first_chunk[p->stages[stage].group]] == stage;
 }
 
-/* At the end of a backward segment: what is recomputed of its blocks although nothing needs it. */
+/* Adds what a backward segment recomputes of its blocks although nothing needs it. */
 static void run_again(struct build *b, const struct stage_program *sp, enum segment seg,
                       struct streams *st, struct sim_step *work) {
     struct span forward = program_segment(sp, SEG_FORWARD);
@@ -82,7 +82,7 @@ static void run_again(struct build *b, const struct stage_program *sp, enum segm
     }
 }
 
-/* Of one that only some steps take: its part of each. */
+/* The time per step of an instruction that runs only in a share of the steps. */
 static struct cost_time part_of(struct cost_time t, double share) {
     t.us *= share;
     t.low_us *= share;

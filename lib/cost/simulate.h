@@ -3,9 +3,9 @@
  * All ranks of a group run alike, so one timeline per group stands for them. Each segment
  * of a stage is cut at its sends, receives and the norm into a few steps whose durations
  * are summed once; an action of the schedule then costs as many operations as it has
- * transfers. A transfer has room for as many messages as its stages are apart (program.h); a
- * sender waits until the oldest has been taken before it packs again. So the state is small, and
- * memory does not grow with the number of micro-batches.
+ * transfers. A transfer has room for a few messages (its depth, program.h); a sender waits
+ * until the oldest has been taken before it packs again. So the state is small, and memory
+ * does not grow with the number of micro-batches.
  *
  *     struct simulation sim;
  *     if (simulate_program(program, &cost, NULL, &sim, &err) < 0) ...
@@ -18,14 +18,15 @@
 #include "cost/cost.h"
 #include "program/trace.h"
 
-/* Where a stage's time goes. compute + collective + p2p + update of the stages of a group, and
- * its bubble, are time_us. */
+/* Where a stage's time goes. For each group, compute + collective + p2p + update of its
+ * stages and its bubble add up to time_us. */
 struct sim_stage {
-    double compute_us;    /* forward and backward computation */
-    double collective_us; /* collectives of forward and backward, what of them is exposed */
-    double p2p_us;        /* packing, moving and unpacking */
-    double update_us;     /* the step's end: reductions, norm, optimizer, tied parameters */
-    double bubble_us;     /* of its group: waiting for others */
+    double compute_us; /* forward and backward computation */
+    /* collectives of forward and backward, as far as they are exposed */
+    double collective_us;
+    double p2p_us;    /* packing, moving and unpacking */
+    double update_us; /* the step's end: reductions, norm, optimizer, tied parameters */
+    double bubble_us; /* of its group: waiting for others */
     double forward_us, backward_us; /* of one micro-batch, without p2p and waiting */
     /* of backward_us: gradients of weights, where they wait (zero-bubble) */
     double weights_us;
@@ -44,7 +45,7 @@ struct simulation {
     double share[COST_SOURCES_COUNT]; /* of all stages' busy time, by what it rests on */
 };
 
-/* Of which ranks events are written. */
+/* Whose events are written, and where. */
 struct sim_trace {
     struct trace *trace;
     bool all_ranks; /* false: the first rank of each group */
@@ -64,11 +65,11 @@ enum sim_step_kind { SIM_WORK, SIM_SEND, SIM_RECV, SIM_NORM, SIM_START, SIM_WAIT
 /* A piece of a segment. */
 struct sim_step {
     enum sim_step_kind kind;
-    int transfer;      /* of send and receive */
-    int work;          /* of a collective's start and wait */
-    double overlap;    /* of start: the fraction of us that hides behind computation */
-    bool move;         /* of start: between device and host, beside collectives */
-    double us;         /* work and norm: its length; send: packing; recv: unpacking;
+    int transfer;   /* of send and receive */
+    int work;       /* of a collective's start and wait */
+    double overlap; /* of start: the fraction of us that hides behind computation */
+    bool move; /* of start: a copy between device and host, which runs beside collectives */
+    double us; /* work and norm: its length; send: packing; recv: unpacking;
                           start: the collective */
     double compute_us; /* of work: the computation in it */
     int first, end;    /* instructions first .. end-1 */
@@ -84,15 +85,15 @@ struct sim_transfer {
 struct sim_input {
     int n_groups, n_stages, n_transfers;
     const struct group_schedule *groups;
-    int n_works;            /* started collectives of a stage at most */
+    int n_works;            /* the most collectives that a stage starts */
     struct sim_step *steps; /* of all stages and segments */
     int *seg; /* [n_stages * SEG_COUNT + 1], segment s of stage k is j = k * SEG_COUNT + s:
                  steps[seg[j] .. seg[j + 1] - 1] */
     struct sim_transfer *transfers;
 };
 
-/* Called for each step that is done: when the group came to it, when it ended; of a start, when
- * the collective ran. */
+/* Called for each finished step with when the group came to it and when it ended; for a
+ * start, when the collective ran. */
 typedef void sim_step_fn(void *ctx, struct action a, const struct sim_step *step,
                          double begin_us, double end_us);
 

@@ -1,9 +1,9 @@
-/* The engine: groups run ahead until they have to wait, a work list wakes them.
+/* The engine: groups run ahead until they have to wait, and a work list wakes them.
  *
- * A group stops at a receive whose message is not posted, at a send whose staging is full of
- * messages not taken yet, and at the norm until all have come. Whoever ends that wait puts
- * it on the list again. Times are exact whatever the order in which groups run, for a
- * message is posted and taken once and both times are known by then. */
+ * A group stops at a receive whose message is not posted, at a send whose staging is full
+ * of messages not taken yet, and at the norm until all have come. Whoever ends that wait
+ * puts it on the list again. Times are exact whatever the order in which groups run,
+ * because each message is posted and taken once and both times are known by then. */
 #include "cost/simulate.h"
 
 #include "common/mem.h"
@@ -20,9 +20,9 @@ struct transfer_state {
 struct group_state {
     double now_us;
     double comm_us; /* until when started collectives keep the links busy */
-    double host_us; /* and started copies that to the host */
+    double host_us; /* until when started copies keep the link to the host busy */
     int64_t action; /* the one under way */
-    int step;       /* next step of it, counted from the segment's first */
+    int step;       /* its next step, counted from the segment's first */
     bool listed;    /* on the work list */
     bool at_norm;   /* has come to the norm */
 };
@@ -75,7 +75,7 @@ static double do_recv(struct engine *e, struct group_state *s,
         return -1;
     int64_t slot = t->taken++ % t->depth;
     double start = later(s->now_us, t->posted_us[slot]), move = x->move_us;
-    /* What went on by itself since the message was posted. */
+    /* Part of the move is already done since the message was posted. */
     double ahead = s->now_us - t->posted_us[slot], most = x->overlap * move;
     if (ahead > 0)
         move -= ahead < most ? ahead : most;
@@ -104,8 +104,8 @@ static double do_norm(struct engine *e, struct group_state *s,
     return e->norm_us;
 }
 
-/* A started collective or copy takes its turn behind those before it. From here until it is done, what
- * does not hide behind computation stops the stage. */
+/* A started collective or copy runs after those before it. The part of the time until it is
+ * done that does not hide behind computation stops the stage. */
 static double do_start(struct engine *e, struct group_state *s, int stage,
                        const struct sim_step *step) {
     double *busy = step->move ? &s->host_us : &s->comm_us;
@@ -191,7 +191,7 @@ static double busy_us(const struct sim_stage *s) {
     return s->compute_us + s->collective_us + s->p2p_us + s->update_us;
 }
 
-/* Of the busiest group its busiest stage is the slowest. */
+/* The slowest stage is the busiest one of the busiest group. */
 static void summarize(const struct engine *e) {
     struct simulation *out = e->out;
     double most = -1;

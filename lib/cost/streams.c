@@ -75,7 +75,7 @@ double streams_add(struct streams *s, const struct instr *i, double us, double o
     if (*stream > start)
         start = *stream;
     *stream = start + us;
-    /* From here until it is done, the part that does not overlap. */
+    /* The compute stream stops for the part that does not overlap. */
     if (*stream > s->compute_us)
         s->compute_us += (1 - overlap) * (*stream - s->compute_us);
     if (overlap > 0)

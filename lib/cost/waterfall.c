@@ -29,10 +29,10 @@ struct fall {
     struct cost *c;
     double us[WATERFALL_COUNT];
     double at_peak_us; /* products of the group, without what is computed again */
-    double comm_us;    /* collectives of its passes, whether something hides them or not */
+    double comm_us;    /* collectives of its passes, hidden or not */
 };
 
-/* Of a backward segment: does it make a result of the forward pass again? */
+/* Whether an instruction of a backward segment makes a result of the forward pass again. */
 static bool is_again(const struct fall *f, const struct stage_program *sp,
                      const struct instr *i) {
     struct span forward = program_segment(sp, SEG_FORWARD);
@@ -44,7 +44,7 @@ static bool is_again(const struct fall *f, const struct stage_program *sp,
     return false;
 }
 
-/* At the devices' peak of its type; 0 where it is no product. */
+/* The time of a product at the devices' peak for its type; 0 for other instructions. */
 static double peak_us(const struct fall *f, const struct stage *st, const struct instr *i) {
     double peak = (int)i->dtype < (int)CLUSTER_DTYPES
                       ? cluster_flops(&f->c->cluster, i->dtype, st->first_rank, 1)
@@ -94,7 +94,7 @@ static int64_t uses_of(const struct group_schedule *s, int stage, enum segment s
     return uses;
 }
 
-/* What the simulation says of the stages of a group is split by the durations of instructions. */
+/* Splits what the simulation says of a group's stages by the times of instructions. */
 static void add_group(struct fall *f, const struct simulation *sim, int group) {
     struct group_schedule s =
         schedule_of_group(f->g->plan, group, plan_micro_batches(f->g->plan));

@@ -1,9 +1,10 @@
 /* waterfall.h - where the time of a step goes, from the peak of the devices down to what is reached.
  *
- * Of the busiest device group: what the model's products would take if all devices of the job
- * computed them evenly at their peak, then what comes on top, term by term. All terms together
- * are the simulated step to the nanosecond; what no term explains is one, too. Each is what the
- * group would be faster by if that alone cost nothing, as far as nothing else takes its place.
+ * For the busiest device group: what the model's products would take if all devices of the
+ * job computed them evenly at their peak, then what comes on top, term by term. The terms
+ * add up to the simulated step to the nanosecond, and the last is what no other explains.
+ * Each is how much faster the group would be if that alone cost nothing, unless something
+ * else takes its place.
  *
  *     struct waterfall w;
  *     if (waterfall_find(program, &cost, &sim, flops, &w, &err) < 0) ...
@@ -39,7 +40,7 @@ const char *waterfall_name(enum waterfall_term t);
 const char *waterfall_about(enum waterfall_term t);
 
 struct waterfall {
-    int stage; /* of the group that it is about, the one that bounds time */
+    int stage; /* the one that bounds time; the terms are about its group */
     int64_t ns
         [WATERFALL_COUNT]; /* add up to the simulated step; uneven and rest may be negative */
 };

@@ -7,7 +7,7 @@
  *     struct reserve r = reserve_of_kind("h100-80gb");     // a CPU's is zero
  *     int64_t bytes = reserve_fixed(&r);                   // whatever the plan is
  *
- * What NCCL takes follows from the plan's program: reserve_communicators (program/communicators.h).
+ * What NCCL takes follows from the plan's program: program_communicators (program/beside.h).
  */
 #ifndef WEFT_RESERVE_H
 #define WEFT_RESERVE_H

@@ -1,6 +1,6 @@
-/* Communicators are counted as lib/nccl makes them: one of the whole job, which is also that of groups
- * which are the whole job, one for every other group along axes, and one for every message's partner,
- * direction and transfer. */
+/* Communicators are counted as lib/nccl makes them: one for the whole job, which also
+ * serves groups that are the whole job, one for every other group along axes, and one for
+ * every partner, direction and transfer of messages. */
 #include "program/beside.h"
 
 #include <stdlib.h>
@@ -19,8 +19,8 @@ static int64_t groups_of(const struct program *g, const struct stage_program *sp
     return n;
 }
 
-/* Pieces that a rank sends or receives; those of one transfer to one partner share a communicator, and
- * there is one of each. */
+/* How many other ranks a rank sends to, or receives from, in a transfer: each has one
+ * piece, and a communicator for it. */
 static int64_t partners(const struct program *g, const struct transfer *t, int rank,
                         bool sends) {
     struct piece *pieces = NULL;
@@ -44,8 +44,8 @@ static int64_t messages_of(const struct program *g, int group, int rank) {
     return n;
 }
 
-/* The first and the last rank have as many partners as any where boxes divide each other; else one or two
- * fewer. */
+/* The first and the last rank have as many partners as any where boxes divide each other,
+ * and one or two fewer elsewhere. */
 struct communicators program_communicators(const struct program *g, int stage) {
     const struct plan *p = g->plan;
     const struct stage *st = &p->stages[stage];

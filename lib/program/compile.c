@@ -7,15 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A parameter whose ops do not agree on who has a replica of it has none; running statistics are sums over
- * all samples. */
+/* Replicas of a parameter train apart only along axes that all its ops agree on. Those of
+ * running statistics never do, as these are sums over all samples. */
 static void survey_apart(struct emit *e, int param, int i) {
     const struct model_param *p = &e->m->params[param];
     const int axes = p->frozen || p->running ? 0 : (int)plan_apart_axes(e->plan, e->st, i);
     e->apart[param] = e->apart[param] < 0 || e->apart[param] == axes ? axes : 0;
 }
 
-/* The first reader of each tensor in the stage, and what the first op says of each parameter. */
+/* The first reader of each tensor in the stage, and what each parameter's first op says. */
 static void survey_ops(struct emit *e) {
     const struct model *m = e->m;
     for (int i = e->st->n_ops - 1; i >= 0; i--) {
@@ -35,7 +35,8 @@ static void survey_ops(struct emit *e) {
 
 static void survey_transfers(struct emit *e) {
     for (int i = 0; i < e->n_transfers; i++) {
-        /* Copies in several stages are of one parameter: its gradients are summed at every step. */
+        /* The gradients of a parameter with copies in other stages are summed at every
+         * step. */
         if (e->transfers[i].param >= 0)
             e->apart[e->transfers[i].param] = 0;
         if (e->transfers[i].to == e->stage)
@@ -45,14 +46,14 @@ static void survey_transfers(struct emit *e) {
     }
 }
 
-/* So many ints of the tables, which start with -1 everywhere. */
+/* Takes n ints of the tables, which start as -1 everywhere. */
 static int *carve(int **tables, int64_t n) {
     int *p = *tables;
     *tables += n;
     return p;
 }
 
-/* The tables are one allocation, and that of the stage before where it is large enough. */
+/* The tables are one allocation: that of the stage before, if it is large enough. */
 static void make_tables(struct emit *e) {
     int64_t tensors = e->m->n_tensors, params = e->m->n_params, ops = e->st->n_ops;
     int64_t gathered = (int64_t)2 * KIND_MAX_SLOTS * ops;
@@ -88,7 +89,7 @@ static void reserve(struct emit *e) {
         e->buffers.p = mem_grow(NULL, e->buffers.cap = BUFFERS, sizeof *e->buffers.p);
 }
 
-/* Another stage, in the memory of the one before. */
+/* Begins another stage in the memory of the one before. */
 static void emit_begin(struct emit *e, const struct plan *plan, int stage,
                        struct transfer_list *transfers, const int64_t slots[POOL_COUNT]) {
     struct emit was = *e;
@@ -116,7 +117,7 @@ static void emit_begin(struct emit *e, const struct plan *plan, int stage,
     survey_transfers(e);
 }
 
-/* What is not handed out. */
+/* Frees what is not handed out. */
 static void emit_release(struct emit *e) {
     arr_release(&e->avails);
     arr_release(&e->lives);
@@ -126,7 +127,8 @@ static void emit_release(struct emit *e) {
     free(e->tables);
 }
 
-/* The type of an operand which the table leaves open; f32 where there is none. */
+/* The type of an instruction: that of an operand for which the table leaves it open, or
+ * f32. */
 static enum dtype type_of(const struct emit *e, const struct instr *ins) {
     const struct instr_info *info = instr_info(ins->code);
     for (int k = 0; k < info->n_in; k++)
@@ -138,7 +140,7 @@ static enum dtype type_of(const struct emit *e, const struct instr *ins) {
     return DTYPE_f32;
 }
 
-/* Hands out what was made, where it is, with the types of instructions. */
+/* Gives instructions their types, and hands out the lists without copying them. */
 static void finish(struct emit *e) {
     struct stage_program *out = e->out;
     for (int64_t i = 0; i < e->instrs.n; i++)
@@ -157,14 +159,13 @@ static void finish(struct emit *e) {
     out->n_states = (int)e->states.n;
 }
 
-/* From now on it is the stage program's. */
+/* Leaves the lists to the stage program. */
 static void give_away(struct emit *e) {
 #define GIVE(list) e->list.p = NULL, e->list.n = e->list.cap = 0
     GIVE(instrs), GIVE(buffers), GIVE(params), GIVE(grads), GIVE(states);
 #undef GIVE
 }
 
-/* Runs the passes over one stage, up to one of them. */
 static void run_passes(struct emit *e, enum pass last) {
     for (enum pass pass = 0; pass <= last; pass++)
         switch (pass) {

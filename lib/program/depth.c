@@ -1,12 +1,12 @@
 /* How many messages of a transfer may be under way at once.
  *
- * Too few, and a schedule waits for ever: a group that sends ahead cannot come to what another waits
- * for. Where every stage has a group of its own, as many are enough as the stages are apart, times the forwards
- * by which each runs further ahead than the next. Chunks
- * are replayed: in each round every group runs its next action if what it needs was sent in the rounds
- * before. Then no send waits in this one execution; and since what a group does next does not
- * depend on when messages come, no other execution stops either (Kahn 1974). Validation runs the
- * forwards alone, so they are replayed alone too. */
+ * With too few, a schedule waits for ever: a group that sends ahead cannot get to what
+ * another waits for. Where every stage has a group of its own, the distance of the stages
+ * is enough, times the forwards by which each runs further ahead than the next. Chunks are
+ * replayed: in each round every group runs its next action if what it needs was sent in the
+ * rounds before. With the depths so found no send waits in this execution, and since what a
+ * group does next does not depend on when messages come, no other execution stops either
+ * (Kahn 1974). Validation runs the forwards alone, so they are replayed alone too. */
 #include "program/link.h"
 
 #include "common/mem.h"
@@ -15,16 +15,17 @@
 
 struct replay {
     const struct program *g;
-    int64_t *forward, *backward;  /* [stage] micro-batches done */
-    int64_t *activated, *derived; /* [stage] for which activations, gradients are there */
-    int64_t *next;                /* [group] action */
+    int64_t *forward, *backward; /* [stage] micro-batches done */
+    /* [stage] for which activations, gradients have arrived */
+    int64_t *activated, *derived;
+    int64_t *next; /* [group] action */
 };
 
 static int64_t sent(const struct replay *r, const struct transfer *t, int stage) {
     return t->gradient ? r->backward[stage] : r->forward[stage];
 }
 
-/* What is there for whom, before anybody moves. */
+/* Finds what has arrived for each stage before any group moves. */
 static void look(struct replay *r) {
     for (int s = 0; s < r->g->n_stages; s++)
         r->activated[s] = r->derived[s] = INT64_MAX;

@@ -1,14 +1,13 @@
 /* halo.h - which rows of whose block a window needs.
  *
- * A dim of rows is cut in even blocks, one to each rank of a group. What windows of some
- * taps make of it at a stride is cut evenly too, and so a rank needs the rows from i *
- * step - lead on for its part (i: its number in the group): its own, those of its
- * neighbours up to any reach, and padding where there is no row. Everything that the
- * ranks send each other follows from this.
+ * A dim of rows is cut into even blocks, one for each rank of a group. What windows that
+ * slide over it make is cut evenly too, so for its part rank i of the group needs the rows
+ * from i * step - lead on: its own, those of neighbours at any distance, and padding where
+ * there is no row. Everything that the ranks send each other follows from this.
  *
  *     struct halo h = {.rows = 4, .window = 6, .step = 4, .lead = 1, .parts = 2};
  *     struct halo_run r = halo_run(&h, 0, 1); // row 3 of block 0 is row 0 of window 1: {3, 0, 1}
- * */
+ */
 #ifndef WEFT_HALO_H
 #define WEFT_HALO_H
 

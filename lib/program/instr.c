@@ -23,7 +23,7 @@ enum {
     FRESH = OPERAND_FRESH
 };
 
-/* Lists numbers and operands in the order in which they stand. */
+/* Lists numbers and operands in the order of instr.def. */
 static void fill_infos(void) {
     struct instr_info *info = NULL;
 #define OPCODE(id, key, about) info = &infos[I_##id];
@@ -122,7 +122,7 @@ struct matrices matrices_dense(const struct matmul_n *n) {
 
 /* ---- work: one function per opcode, the formulas of the table its body ------------------------ */
 
-/* What crosses memory once per operand, twice where it is added to, unless the table says else. */
+/* Operands cross memory once, twice where added to, unless the table says otherwise. */
 static void finish(enum opcode code, struct instr_work *w, bool said) {
     const struct instr_info *info = instr_info(code);
     for (int k = 0; k < info->n_in && !said; k++)
@@ -197,7 +197,7 @@ bool instr_key_equal(const struct instr_key *a, const struct instr_key *b) {
 uint64_t instr_key_hash(const struct instr_key *k) {
     size_t numbers = (size_t)instr_info(k->code)->n_shape;
     uint64_t seed = (uint64_t)k->code * DTYPE_COUNT + (uint64_t)k->dtype;
-    /* Mixed, or a type would look like another number in front. */
+    /* The type is mixed first, or it would look like one more number. */
     return hash_bytes(&k->n, sizeof *k->n.v * numbers, rng_mix(seed));
 }
 
@@ -247,9 +247,9 @@ static struct instr_part pass(enum opcode code, int64_t elems, int64_t inner,
     return (struct instr_part){instr_key(code, DTYPE_f32, &shape), (double)times};
 }
 
-/* A step of Newton and Schulz: the product of a matrix and its transpose, the square of that, a sum of both,
- * and its product with the matrix. Before the first one the matrix is copied, its norm taken, and it is
- * scaled. */
+/* A Newton-Schulz step is the product of a matrix and its transpose, the square of that, a
+ * sum of both, and its product with the matrix. Before the first step the matrix is copied,
+ * its norm is taken, and it is scaled. */
 int instr_parts(const struct instr_key *k, struct instr_part out[INSTR_MAX_PARTS]) {
     const struct orthogonalize_n *n = &k->n.orthogonalize;
     const int64_t all = n->rows * n->columns, side = least(n->rows, n->columns);

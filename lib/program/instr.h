@@ -93,7 +93,7 @@ union instr_dst {
 #include "program/instr.def"
 };
 
-/* Of an orthogonalize: its steps x = a x + b (x x^T) x + c (x x^T)^2 x, and a, b and c. */
+/* Steps of an orthogonalize, x = a x + b (x x^T) x + c (x x^T)^2 x, and a, b and c. */
 enum { NEWTON_SCHULZ_STEPS = 5 };
 #define NEWTON_SCHULZ                                                                      \
     { 3.4445f, -4.7750f, 2.0315f }
@@ -105,24 +105,24 @@ struct copy {
     int64_t src_step;
 };
 
-/* How the matrices of a matmul lie: elements from one to the next of the outer and the inner count,
- * from row to row and from column to column; one of the last two is 1. */
+/* Strides of the matrices of a matmul, in elements: over the outer and the inner count,
+ * from row to row and from column to column. One of the last two is 1. */
 struct matrix {
     int64_t outer, inner, row, column;
 };
 struct matrices {
     struct matrix a, b, y;
 };
-/* Those of a matmul whose operands and result have their rows one behind the other. */
+/* The strides of a matmul whose operands and result are dense, row by row. */
 struct matrices matrices_dense(const struct matmul_n *n);
 
-/* A dim in even blocks, over which windows slide; the rank whose block is the i-th needs
- * the rows from i * step - lead on, as many as `window` says (halo.h). */
+/* A dim in even blocks, over which windows slide. The rank with block i needs `window` rows
+ * from i * step - lead on (halo.h). */
 struct halo {
     int64_t rows, window, step, lead; /* rows: of a block */
     int parts;                        /* blocks */
     int64_t each; /* elements of one row: all that the other dims hold */
-    bool back;    /* from the windows to the blocks that they took rows of */
+    bool back;    /* from windows back to the blocks that their rows are of */
     bool lowest;  /* padding is below all numbers, not zero */
 };
 
@@ -133,33 +133,33 @@ struct instr {
     union instr_n n;
     union instr_in in;
     union instr_out out;
-    unsigned axes; /* collectives: the group. linear: the axes that split k. sum_squares,
-                               cross_entropy: axes over which the value is replicated, so that
-                               only one rank counts it. copy: where the box begins.
-                               attention: those around which its keys go */
-    int op;        /* model op, or -1 */
-    int tensor;    /* model tensor it is about, or -1 */
-    int param;     /* parameter it is about, or -1 */
+    /* collectives: the group. linear: the axes that split k. sum_squares, cross_entropy:
+     * axes over which the value is replicated, so that only one rank counts it. copy: where
+     * the box begins. attention: those along which its keys go round */
+    unsigned axes;
+    int op;                 /* model op, or -1 */
+    int tensor;             /* model tensor it is about, or -1 */
+    int param;              /* parameter it is about, or -1 */
     struct placement place; /* of that tensor or parameter */
     union {
         struct copy copy;         /* of copy */
         struct matrices matrices; /* of matmul, matmul_dw */
         struct halo halo;         /* of halo_*, exchange */
-        int64_t
-            slot; /* of median, trimmed, fair: where its suspicions are added, in numbers of 64 bits from
-                         stage_program.suspects on */
-        int step; /* of attention*: its keys are those of the rank so many before this one, in
-                     the group along the axes */
+        /* of median, trimmed, fair: where its suspicions are counted, in 64-bit numbers
+         * from stage_program.suspects on */
+        int64_t slot;
+        /* of attention*: its keys are those of the rank this many before it on the axes */
+        int step;
     };
     int transfer; /* of send and recv, or -1 */
     /* in the first micro-batch of a step its gradients are written, not added to (pass_fresh.c) */
     bool fresh;
-    bool
-        trains; /* it is for gradients though it stands in a forward pass: not while evaluating */
-    /* Of what reads gradients: so many replicas have one of their own (plan->average); of a scale that is
-     * about no op: it divides by it. Else 0. */
+    /* it is for gradients though it stands in a forward pass; evaluating leaves it out */
+    bool trains;
+    /* Of what reads gradients: how many replicas have one of their own (plan->average). Of
+     * a scale that is about no op: what it divides by. Else 0. */
     int replicas;
-    /* sums over replicas of which the plan does not trust all (pass_aggregate.c) */
+    /* it sums over replicas of which the plan does not trust all (pass_aggregate.c) */
     bool guarded;
     int work; /* of a collective that is only started, and of its wait: their number; or -1 */
 };
@@ -191,7 +191,7 @@ struct instr_info {
     const char *name, *about;
     enum key_kind key;
     int n_shape, n_in, n_out;
-    int n_options; /* of the numbers of its shape, the last ones */
+    int n_options; /* how many of the last numbers of its shape are options */
     const char *shape[INSTR_MAX_SHAPE + 1];
     struct operand_info in[INSTR_MAX_IN + 1], out[INSTR_MAX_OUT + 1];
 };
@@ -217,33 +217,34 @@ static inline int instr_buffers(const struct instr *i, int out[INSTR_MAX_BUFFERS
     return n;
 }
 
-/* Is an operand of the instruction's type? The type of its elements in one of this type. */
+/* Whether an operand has the instruction's type, and the type of its elements in an
+ * instruction of this type. */
 bool operand_typed(const struct operand_info *o);
 enum dtype operand_dtype(const struct operand_info *o, enum dtype dtype);
 const char *opcode_name(enum opcode code);
 enum key_kind opcode_key(enum opcode code);
 int opcode_find(const char *name);           /* -1 if unknown */
-bool opcode_computes(enum opcode code);      /* something that takes time, on a device */
+bool opcode_computes(enum opcode code);      /* takes time on a device */
 bool opcode_is_collective(enum opcode code); /* over a group of the stage's mesh */
-bool opcode_moves(enum opcode code);         /* numbers of any type, as they are */
-bool opcode_is_move(enum opcode code);       /* between a device and its host */
+bool opcode_moves(enum opcode code);         /* moves numbers of any type as they are */
+bool opcode_is_move(enum opcode code);       /* copies between a device and its host */
 
 /* What an instruction of this shape reads, writes and computes. */
 struct instr_work {
     int64_t in[INSTR_MAX_IN + 1], out[INSTR_MAX_OUT + 1]; /* elements; 0 = absent */
     int64_t below[INSTR_MAX_IN + 1];                      /* of IDS and SLOTS operands */
-    int64_t each[INSTR_MAX_IN + 1]; /* of STARTS: from one to the next; 0: unknown */
+    int64_t each[INSTR_MAX_IN + 1]; /* of STARTS: places from one to the next; 0: unknown */
     double flops;
     double typed, fixed; /* elements that cross memory: of its type, of four bytes */
 };
 void instr_work(enum opcode code, const union instr_n *n, struct instr_work *out);
-/* Bytes that cross memory where it is of this type. */
+/* Bytes that cross memory in an instruction of this type. */
 double instr_bytes(const struct instr_work *w, enum dtype dtype);
 
 /* ---- keys: what a time is measured and remembered for ------------------------------------- */
 
-/* An opcode, its type and the numbers of its shape; those that it lacks are 0. Whole numbers are
- * moved as fast as f32. */
+/* An opcode, its type and the numbers of its shape, with 0 for those that it lacks. Whole
+ * numbers count as f32, since they are moved as fast. */
 struct instr_key {
     enum opcode code;
     enum dtype dtype;
@@ -254,7 +255,8 @@ bool instr_key_equal(const struct instr_key *a, const struct instr_key *b);
 uint64_t instr_key_hash(const struct instr_key *k);
 /* By opcode, then type, then number by number: -1, 0 or 1. */
 int instr_key_compare(const struct instr_key *a, const struct instr_key *b);
-/* What one of KEY_PARTS is made of: that instruction, so many times. Returns how many parts there are. */
+/* What an instruction of KEY_PARTS is made of: other instructions, each so many times.
+ * Returns how many parts there are. */
 enum { INSTR_MAX_PARTS = 6 };
 struct instr_part {
     struct instr_key key;
@@ -263,7 +265,7 @@ struct instr_part {
 int instr_parts(const struct instr_key *k, struct instr_part out[INSTR_MAX_PARTS]);
 /* "linear.bf16"; "linear" where it is f32. Returns buf. */
 char *instr_name_format(enum opcode code, enum dtype dtype, char *buf, size_t size);
-/* How many of the numbers files hold: all up to the last that is no option or not 0. */
+/* How many of the numbers files hold: up to the last that is not an option or not 0. */
 int instr_shape_written(enum opcode code, const union instr_n *n);
 /* The numbers as profiles hold them: "2048,1536,384,0,1". Returns buf. */
 char *instr_shape_format(enum opcode code, const union instr_n *n, char *buf, size_t size);

@@ -1,11 +1,11 @@
-/* The arenas of groups whose devices hold several stages, and what transfers stage at their ends. */
+/* Places the stages of a device group in one arena, and the staging of transfers. */
 #include "program/link.h"
 
 #include "program/scalars.h"
 
 #include <string.h>
 
-/* Moves the buffers of a class from where they stand in the stage alone. */
+/* Moves the buffers of a class from their place in an arena of the stage alone. */
 static void move_buffers(struct stage_program *sp, enum memory_class mem, int part,
                          int64_t by) {
     for (int i = 0; i < sp->n_buffers; i++)
@@ -26,7 +26,7 @@ static void place_on_host(struct program *g, const int *chunk, const int *end) {
         g->stages[*c].host_bytes = at;
 }
 
-/* The scalars are those of all chunks, suspicions of each; returns their bytes. */
+/* All chunks share the scalars; each has its own suspicions. Returns the bytes of all. */
 static int64_t place_scalars(struct program *g, const int *chunk, const int *end,
                              int64_t at) {
     const struct stage_program *first = &g->stages[*chunk];
@@ -42,9 +42,10 @@ static int64_t place_scalars(struct program *g, const int *chunk, const int *end
     return bytes;
 }
 
-/* Chunks share an arena: class by class, one chunk behind the other. Temporaries of micro-batches
- * have the same bytes in all of them, since one computes at a time; those of the step's end, in the
- * place of activations, live from a chunk's reduce over the others' to its update. */
+/* Chunks share an arena, class by class, one chunk after the other. Temporaries of
+ * micro-batches have the same bytes in all chunks, since only one computes at a time. Those
+ * of the step's end take the place of activations, and each chunk has its own: they live
+ * from its reduce, across the others', to its update. */
 static void place_chunks(struct program *g, const int *chunk, const int *end) {
     place_on_host(g, chunk, end);
     int64_t bytes[MEM_COUNT] = {0}, at = 0, updates = 0, kept;
@@ -88,7 +89,7 @@ void arenas_place(struct program *g) {
                          p->chunks + p->first_chunk[k + 1]);
 }
 
-/* Bytes at the end of the arena of the stage's group; returns where. */
+/* Takes bytes at the end of the arena of the stage's group; returns where. */
 static int64_t take_staging(struct program *g, int stage, enum dtype dtype, int64_t elems) {
     const struct plan *p = g->plan;
     int group = p->stages[stage].group;
@@ -101,7 +102,6 @@ static int64_t take_staging(struct program *g, int stage, enum dtype dtype, int6
     return at;
 }
 
-/* Both ends of every transfer: its pieces, then its staging, at the end of either arena. */
 void transfers_place(struct program *g) {
     transfers_depth(g);
     for (int i = 0; i < g->n_transfers; i++) {

@@ -4,14 +4,15 @@
 
 #include "program/program.h"
 
-/* The stages of a device group share one arena: each gets its place there. */
+/* Gives each stage its place in the arena that the stages of its device group share. */
 void arenas_place(struct program *g);
-/* Both ends of every transfer: its pieces, then its staging, behind all else in either arena. */
+/* Finds the pieces of every transfer, and places its staging behind all else in both
+ * arenas. */
 void transfers_place(struct program *g);
 
-/* How many messages of each transfer may be under way at once (depth.c). */
+/* Finds how many messages of each transfer may be under way at once (depth.c). */
 void transfers_depth(struct program *g);
-/* The largest sizes of a transfer, over the ranks of both ends (transfer.c). */
+/* Finds the largest sizes of a transfer, over the ranks of both ends (transfer.c). */
 void transfer_link(struct program *g, struct transfer *t);
 
 #endif

@@ -1,8 +1,9 @@
 /* passes.h - the compiler's table of contents: what every stage goes through, in this order.
  *
- * The first passes emit instructions, the others rewrite them or place what they touch. Each is a
- * file of its own, passes/pass_NAME.c, which says how; a pass whose condition a stage does not meet
- * leaves the program as it is. People look at the program between two of them:
+ * The first passes emit instructions, the others rewrite them or place what they touch.
+ * Each is a file of its own, passes/pass_NAME.c, which says how; a pass whose condition a
+ * stage does not meet leaves the program as it is. The program can be printed between any
+ * two of them:
  *
  *     int pass = pass_find("split");       // weft-run --explain=split
  *     struct program *g = program_compile_until(plan, (enum pass)pass, &err);
@@ -12,7 +13,7 @@
 
 #include "program/program.h"
 
-/* Name; when, of `e` (emit/emit.h), the stage under construction; what it does. */
+/* Name; condition on `e` (emit/emit.h), the stage under construction; what it does. */
 #define PASSES(X)                                                                          \
     X(forward, true, "ops in order, the conversions between them, what later stages get")  \
     X(logits, e->plan->logits > 1,                                                         \
@@ -52,8 +53,8 @@ const char *pass_name(enum pass pass);
 const char *pass_about(enum pass pass);
 int pass_find(const char *name); /* -1 if unknown */
 
-/* As program_compile, with the passes up to this one: to be printed, not to be run. Before `memory`
- * nothing has its place in the arena. */
+/* Like program_compile, but only with the passes up to `last`: to be printed, not to be
+ * run. Before `memory` not all buffers have their place in the arena. */
 struct program *program_compile_until(const struct plan *plan, enum pass last,
                                       struct err *err);
 

@@ -1,4 +1,4 @@
-/* What is asked of a compiled program: names, one rank of it, places in its memory. */
+/* Queries of a compiled program: names, one rank of it, places in its memory. */
 #include "program/program.h"
 
 const char *memory_class_name(enum memory_class c) {
@@ -49,7 +49,7 @@ int64_t program_loss_terms(const struct program *g, int op) {
 
 /* ---- one rank ---------------------------------------------------------------------------- */
 
-/* Groups have their ranks one after the other. */
+/* Groups have consecutive ranks, in order. */
 int program_group_of_rank(const struct program *g, int rank) {
     const struct plan *p = g->plan;
     int lo = 0, hi = p->n_groups;

@@ -1,4 +1,4 @@
-/* What a step is asked for beside its loss. */
+/* Metrics of a step beside its loss. */
 #include "program/scalars.h"
 
 static const struct {

@@ -1,6 +1,6 @@
-/* scalars.h - what changes from step to step or from micro-batch to micro-batch, in a block of the
- * arena: so that instructions are the same each time that they run, and can be captured once and
- * replayed.
+/* scalars.h - what changes from step to step or from micro-batch to micro-batch, in a block
+ * of the arena, so that instructions are the same each time that they run and can be
+ * captured once and replayed.
  *
  * The compiler places the block (pass_memory.c), the executor fills it, kernels read it:
  *
@@ -12,8 +12,8 @@
 
 #include "model/model.h"
 
-/* What a step is asked for beside its loss: a mean over all ops of a kind, and over all that each
- * of them counts. */
+/* Metrics of a step beside its loss: each is a mean over all ops of a kind, and over all
+ * that each of them counts. */
 #define METRICS(X)                                                                         \
     X(balance, OP_balance)   /* experts x sum of load x probability: 1 = all alike */      \
     X(router_z, OP_router_z) /* square of a router's log-sum-exp */                        \
@@ -25,17 +25,17 @@ enum metric {
         METRIC_COUNT
 };
 const char *metric_name(enum metric i);
-/* Ops of its kind: the model has it if there are any. */
+/* The number of ops of its kind. A model has the metric if there are any. */
 int metric_ops(const struct model *m, enum metric i);
 
 struct scalars {
     double loss_sum,
         norm_squared; /* of this rank: losses (means) and sum_squares add to them */
-    double metrics[METRIC_COUNT]; /* of this rank, added to likewise */
+    double metrics[METRIC_COUNT]; /* of this rank; ops of their kinds add to them */
     float lr, grad_scale;
     float loss_scale;     /* of the losses' gradients, so that none is too small for f16 */
     int64_t step;         /* of the training, from 0 */
-    int64_t updates;      /* of the parameters, with this step's */
+    int64_t updates;      /* of the parameters, this step's included */
     int64_t first_sample; /* of the micro-batch, counted in the step's batch */
     uint64_t seed;
     int64_t evaluating; /* 1: no dropout */

@@ -1,11 +1,12 @@
 /* Schedules as numbers.
  *
- * GPipe: one round of all micro-batches, all forwards first (Huang et al. 2019). 1F1B: a stage with
- * k stages behind it runs k forwards ahead of its first backward (Narayanan et al. 2019).
- * Interleaved: with v chunks on each of p groups, rounds of p micro-batches, and a group runs
- * (v - 1) rounds more ahead (Narayanan et al. 2021); what p does not divide makes the first rounds
- * larger by one. ZB-H1: 1F1B whose stage s leaves weight gradients until s more backwards have run,
- * where 1F1B would wait (Qi et al. 2023); every stage then holds as much as the first of 1F1B. */
+ * GPipe: one round of all micro-batches, all forwards first (Huang et al. 2019). 1F1B: a
+ * stage with k stages behind it runs k forwards ahead of its first backward (Narayanan et
+ * al. 2019). Interleaved: with v chunks on each of p groups, rounds of p micro-batches, and
+ * a group runs (v - 1) rounds more ahead (Narayanan et al. 2021); what p leaves over is
+ * spread over the rounds, the first ones first. ZB-H1: 1F1B in which stage s leaves weight
+ * gradients until s more backwards have run, for when 1F1B would wait (Qi et al. 2023);
+ * every stage then holds as much as the first of 1F1B. */
 #include "program/program.h"
 
 #include "common/mem.h"
@@ -71,7 +72,7 @@ double schedule_share(const struct plan *p, enum segment segment) {
                                  : 0;
 }
 
-/* The n-th of all chunks in the order of forwards: the chunk, and its micro-batch. */
+/* The chunk of the n-th forward among those of all chunks, and its micro-batch. */
 static int64_t in_rounds(const struct group_schedule *s, int64_t n, int64_t *index) {
     int64_t round = s->round + 1, first = 0, larger = s->larger * s->n_chunks * round;
     if (n >= larger) {
@@ -83,7 +84,7 @@ static int64_t in_rounds(const struct group_schedule *s, int64_t n, int64_t *ind
     return in_round / round;
 }
 
-/* The n-th forward, or backward. */
+/* The n-th forward, backward or weight gradient. */
 static struct action nth(const struct group_schedule *s, enum segment segment, int64_t n) {
     int64_t index = n, k = s->n_chunks > 1 ? in_rounds(s, n, &index) : 0;
     if (segment != SEG_FORWARD) {
@@ -94,7 +95,7 @@ static struct action nth(const struct group_schedule *s, enum segment segment, i
     return (struct action){segment, s->chunks[k], index};
 }
 
-/* Copies' gradients go from later stages to earlier ones, new values the other way. */
+/* Gradients of copies go from later stages to earlier ones, new values the other way. */
 static struct action at_end(const struct group_schedule *s, int64_t i) {
     int v = s->n_chunks;
     if (i < v)
@@ -117,7 +118,7 @@ struct action schedule_action(const struct group_schedule *s, int64_t i) {
     if (i < s->ahead)
         return nth(s, SEG_FORWARD, i);
     i -= s->ahead;
-    /* Turns b .. end - 1 are alike: a backward, and what else there is. */
+    /* Turns b .. end - 1 are alike: each has a backward, and what else there is. */
     for (int64_t b = 0, end; b < n; b = end) {
         bool weights = b >= delay, forward = b < n - s->ahead;
         int64_t width = 1 + weights + forward;
@@ -145,7 +146,7 @@ int64_t schedule_depth(enum schedule schedule, int64_t apart, int64_t micro_batc
 
 /* ---- what follows from the order ----------------------------------------------------------- */
 
-/* The sizes of rounds stay what they are. */
+/* Leaves out multiples of the groups, so that rounds keep their sizes. */
 int64_t schedule_enough(const struct plan *p) {
     int64_t m = plan_micro_batches(p), groups = p->n_groups;
     int64_t enough = most(3 * (int64_t)p->n_stages + 4,
@@ -153,7 +154,7 @@ int64_t schedule_enough(const struct plan *p) {
     return m <= enough ? m : m - (m - enough) / groups * groups;
 }
 
-/* Counts a chunk's segments as they come. */
+/* Finds the slots by counting a chunk's segments as they come. */
 static void count_slots(const struct group_schedule *s, int stage,
                         int64_t slots[POOL_COUNT]) {
     int64_t n = schedule_actions(s), forward = 0, backward = 0, weights = 0;
@@ -174,7 +175,7 @@ static void count_slots(const struct group_schedule *s, int stage,
     }
 }
 
-/* Of the first n of all chunks, in the order of forwards, those of the k-th. */
+/* How many of the first n forwards of all chunks are those of the k-th. */
 static int64_t of_chunk(const struct group_schedule *s, int64_t k, int64_t n) {
     int64_t round = s->round + 1, larger = s->larger * s->n_chunks * round, before = 0;
     if (n > larger) {
@@ -185,15 +186,16 @@ static int64_t of_chunk(const struct group_schedule *s, int64_t k, int64_t n) {
     return before + n / all * round + (rest < 0 ? 0 : least(rest, round));
 }
 
-/* Of the k-th chunk, held when so many backwards have run and as many more forwards as run ahead. */
+/* How many of the k-th chunk are held after so many backwards, and `ahead` more
+ * forwards. */
 static int64_t held_after(const struct group_schedule *s, int64_t k, int64_t backwards) {
     int64_t n = s->n_chunks * s->micro_batches, b = backwards < 0 ? 0 : backwards;
     b = least(b, n - s->ahead);
     return of_chunk(s, k, s->ahead + b) - of_chunk(s, s->n_chunks - 1 - k, b);
 }
 
-/* The most of the k-th chunk that are held at once, without weight gradients apart: that is so in the
- * beginning, or where its forwards of a round end, or its backwards begin. */
+/* The most of the k-th chunk that are held at once, where weight gradients are not apart:
+ * at the beginning, or where its forwards of a round end or its backwards begin. */
 static int64_t most_held(const struct group_schedule *s, int64_t k) {
     int64_t held = held_after(s, k, 0), at = 0, n = s->n_chunks * s->micro_batches;
     for (int64_t i = 0; at < n && s->n_chunks > 1; i++) {
@@ -220,7 +222,8 @@ static void find_slots(const struct group_schedule *s, int stage,
 void schedule_slots(const struct plan *p, int stage, int64_t slots[POOL_COUNT]) {
     int64_t m = plan_micro_batches(p);
     struct group_schedule s = schedule_of_group(p, p->stages[stage].group, m);
-    bool all = s.ahead == s.n_chunks * m && s.delay < 0; /* forwards, before any backward */
+    /* all forwards come before any backward */
+    bool all = s.ahead == s.n_chunks * m && s.delay < 0;
     slots[POOL_FORWARD_BACKWARD] = slots[POOL_FORWARD_WEIGHTS] = all ? m : 0;
     slots[POOL_BACKWARD_WEIGHTS] = 0;
     s = schedule_of_group(p, p->stages[stage].group, schedule_enough(p));
@@ -232,7 +235,7 @@ void schedule_pools(enum schedule schedule, int stage, int n_stages, int n_group
                     int64_t micro_batches, int64_t slots[POOL_COUNT]) {
     int v = n_stages / n_groups, group = stage % n_groups;
     int *chunks = mem_array((size_t)v, sizeof *chunks);
-    /* In steady state after so many rounds. */
+    /* So many rounds reach the steady state. */
     int64_t m = v > 1 ? least(micro_batches, (int64_t)(v + 2) * n_groups) : micro_batches;
     for (int i = 0; i < v; i++)
         chunks[i] = group + i * n_groups;

@@ -1,4 +1,4 @@
-/* The program as text: one line an instruction, and one a buffer of the memory plan. */
+/* The program as text: one line per instruction, and one per buffer of the memory plan. */
 #include "program/text.h"
 
 #include "common/mem.h"
@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A buffer's name: the letter of its class, h on the host, and its number, which it keeps from pass
- * to pass; of a part of one, behind it, the element from which on it is. */
+/* A buffer's name: the letter of its class, or h on the host, and its number, which it
+ * keeps from pass to pass. A part has the name of the whole and the element at which it
+ * begins. */
 static char *buffer_name(const struct stage_program *sp, int buffer, char name[40]) {
     static const char letters[MEM_COUNT] = {'p', 'g', 'o', 'a', 't', 'b'};
     const int whole = buffer_whole(sp->buffers, buffer);
@@ -63,7 +64,7 @@ static void instr_print(const struct program *g, const struct stage_program *sp,
     fputc('\n', f);
 }
 
-/* F0; of chunks F0.2, stage 2. */
+/* Prints F0; with chunks, F0.2 for stage 2. */
 static void print_action(struct action a, bool chunks, FILE *f) {
     fputc(segment_letter(a.segment), f);
     if (a.index >= 0)
@@ -107,7 +108,8 @@ static int compare_placed(const void *a, const void *b) {
     return (x->buffer > y->buffer) - (x->buffer < y->buffer);
 }
 
-/* Those that instructions touch, class by class in the order of the arena. Returns how many. */
+/* Lists the buffers that instructions touch, in the order of the arena. Returns how
+ * many. */
 static int list_placed(const struct stage_program *sp, struct placed *out) {
     int n = 0;
     for (int b = 0; b < sp->n_buffers; b++)
@@ -127,8 +129,8 @@ static int list_placed(const struct stage_program *sp, struct placed *out) {
     return n;
 }
 
-/* One line a buffer: where it lies, what it takes, the instructions between which it is needed, and
- * what the first of them is about. Activations are those of slot 0. */
+/* Prints a line per buffer: where it lies, what it takes, the instructions between which it
+ * is needed, and what the first of them is about. Activations are those of slot 0. */
 static void print_buffers(const struct program *g, const struct stage_program *sp,
                           FILE *f) {
     struct placed *list = mem_array((size_t)sp->n_buffers, sizeof *list);

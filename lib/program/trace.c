@@ -1,4 +1,4 @@
-/* Chrome trace format, streamed: one event a line, nothing is kept. */
+/* Chrome trace format, streamed: one event per line, nothing is kept. */
 #include "program/trace.h"
 
 #include "common/file.h"
@@ -8,7 +8,7 @@
 
 struct trace {
     struct file_out out;
-    bool any; /* an event stands already: the next one needs a comma */
+    bool any; /* an event is there already, so the next one needs a comma */
 };
 
 struct trace *trace_open(const char *path, struct err *err) {
@@ -48,8 +48,8 @@ void trace_rank(struct trace *t, const struct program *g, int rank) {
             g->plan->dtype == DTYPE_f32 ? "" : plan_dtype_name(g->plan->dtype));
 }
 
-/* What it computes and moves, as instr.def counts it: with the duration, how near it is to the device's
- * peaks. */
+/* Writes what an instruction computes and moves, by instr.def: with the duration, how near
+ * it is to the device's peaks. */
 static void put_work(const struct instr *i, FILE *f) {
     const enum key_kind key = opcode_key(i->code);
     struct instr_work w;

@@ -27,12 +27,12 @@ struct trace_event {
     int tid; /* 0; 1 for a communication stream of its own */
     double ts_us, dur_us;
     int64_t index; /* of the micro-batch; -1 in the update */
-    int64_t step;  /* of a run, counted from 1; 0: it is not said */
+    int64_t step;  /* of a run, counted from 1; 0: left out */
     enum segment segment;
-    const struct instr
-        *instr; /* what computes says its flops and bytes; NULL: it does not */
-    /* of what was measured: more than 1 instruction was launched as one, in a region that was
-     * captured and replayed; whose time is divided as another's was */
+    const struct instr *instr; /* if it computes, flops and bytes are written; NULL: not */
+    /* of what was measured: how many instructions were launched as one, if more than 1;
+     * whether in a captured region; whether its time is divided as in another
+     * micro-batch */
     int together;
     bool captured, divided;
 };

@@ -33,8 +33,8 @@ static bool intersect(int rank, const struct box *a, const struct box *b, struct
     return true;
 }
 
-/* The receivers counted by what they want: copies of one box follow each other, so that replicas
- * which take turns serve as many of them each. */
+/* The receivers, numbered by what they want: copies of one box follow each other, so that
+ * replicas of the sender which take turns serve equally many of them. */
 static int receiver_number(const struct mesh *mesh, struct placement p, int dst) {
     int coord[MESH_MAX_AXES], shard = 0, copy = 0, copies = 1;
     mesh_coords(mesh, dst, coord);
@@ -83,8 +83,8 @@ struct walk {
     int *n, first_rank;
 };
 
-/* Axis by axis, outermost first: `have` is what the axes before this one leave, and of this
- * axis only the coordinates that reach into `want` are gone into. */
+/* Goes axis by axis, outermost first. `have` is what the axes before this one leave; of
+ * this axis, only coordinates that reach into `want` are followed. */
 static void walk_axis(struct walk *w, int a, struct box have) {
     if (a == w->mesh->n_axes) {
         int sender = mesh_rank(w->mesh, w->coord);
@@ -110,7 +110,7 @@ static void walk_axis(struct walk *w, int a, struct box have) {
     }
 }
 
-/* What device d of the receiving mesh gets, all or only from the rank `only`. */
+/* Lists what device d of the receiving mesh gets, all or only from the rank `only`. */
 static void pieces_into(const struct program *g, const struct transfer *t, int d, int only,
                         struct piece **pieces, int *n) {
     struct extents x = transfer_extents(g, t);
@@ -126,7 +126,7 @@ static void pieces_into(const struct program *g, const struct transfer *t, int d
                      .pieces = pieces,
                      .n = n,
                      .first_rank = from->first_rank};
-    if (from->group == to->group) /* what it has itself it does not send */
+    if (from->group == to->group) /* what a rank has already is not sent */
         mesh_coords(&from->mesh, d, w.coord);
     else
         choose_replica(&from->mesh, t->from_place,
@@ -152,7 +152,7 @@ int transfer_pieces(const struct program *g, const struct transfer *t, int rank,
     return n;
 }
 
-/* Is the box one run of memory inside the whole? */
+/* Whether the box is one run of memory inside the whole. */
 static bool contiguous(int rank, const struct box *whole, const struct box *box) {
     int i = rank - 1;
     while (i > 0 && box->size[i] == whole->size[i])
@@ -178,7 +178,7 @@ static void raise_to(int64_t *most, int64_t n) {
         *most = n;
 }
 
-/* Largest sizes over the ranks of both ends: all ranks of a stage have one arena layout. */
+/* The largest sizes over the ranks of both ends: a stage's ranks have one arena layout. */
 void transfer_link(struct program *g, struct transfer *t) {
     const struct stage *from = &g->plan->stages[t->from], *to = &g->plan->stages[t->to];
     struct piece *pieces = NULL;

@@ -1,9 +1,9 @@
 /* workspace.h - memory that a rank takes beside its arena: scratch of kernels, what libraries
  * allocate for themselves, meeting places and staging of collectives.
  *
- * How much that is only those know who take it: each such floor says it in FLOOR_workspace.c, a file
- * that knows programs and nothing of what the floor is made of, so that who only predicts links
- * these files and no device. They are asked in one way:
+ * Only the floors that take it know how much that is. Each says it in FLOOR_workspace.c, a
+ * file that knows programs and nothing of what the floor is made of, so that a tool that
+ * only predicts links these files and no device. They are all asked in one way:
  *
  *     workspace_query *const floors[] = {cpu_workspace, comm_workspace, cuda_workspace, NULL};
  *     struct workspace_site at = {program, stage, &cluster, threads};
@@ -26,9 +26,9 @@ struct workspace_site {
 };
 bool workspace_on_gpu(const struct workspace_site *at);
 
-/* The most bytes that a floor takes of a rank there; 0 where it has no part. */
+/* The most bytes that a floor takes for a rank there; 0 where it has no part. */
 typedef int64_t workspace_query(const struct workspace_site *at);
-/* Of all that are asked; NULL ends the list. */
+/* The sum over all that are asked; NULL ends the list. */
 int64_t workspace_total(const struct workspace_site *at, workspace_query *const *asked);
 
 #endif

@@ -6,8 +6,7 @@
  * schedule. The objective: the time of a step, within the memory of every device.
  * Candidates are scored by the strategy graph (graph.h); finalists are compiled as a
  * whole and simulated, and the simulator has the last word. From the first moment on
- * there is a plan that was simulated, and a search that is stopped hands out the best
- * of them.
+ * there is a simulated plan, so a search that is stopped hands out the best one so far.
  *
  *     struct search_problem p = {.model = m, .provider = times, .cluster = c, .devices = 8, ...};
  *     struct search_result r;
@@ -30,14 +29,14 @@ struct search_problem {
     struct model *model;                  /* borrowed */
     const struct pins *pins;              /* of this model, borrowed; NULL = none */
     const struct cost_provider *provider; /* borrowed */
-    const char *profile;                  /* its file, for messages; NULL = none */
+    const char *profile; /* file of the profile, for messages; NULL = none */
     struct cluster cluster;
     int devices; /* all of them are used */
     /* of one device, the largest if there are several kinds; 0 = no limit */
     int64_t memory_bytes;
-    /* no kind of device has more than the cluster says, whatever memory_bytes is; of that the ranks
-     * take what these floors say beside the arena (program/beside.h); NULL = nothing */
+    /* a kind of device has no more than the cluster says, even if memory_bytes is larger */
     bool memory_of_kinds;
+    /* what ranks take of that beside the arena (program/beside.h); NULL = nothing */
     workspace_query *const *beside;
 
     /* the job */
@@ -55,20 +54,19 @@ struct search_problem {
     bool may_offload; /* what does not fit may be kept in the memory of hosts (offload.c) */
     int offload;      /* sets of OFFLOADS that all ops keep on hosts */
     bool may_logits;  /* logits that do not fit may be made in pieces (logits.c) */
-    int64_t logits;   /* in so many pieces are those of all plans; 0: whole */
+    int64_t logits;   /* pieces in which all plans make their logits; 0: whole */
     bool may_overlap; /* the best plans are also tried with overlap (overlap.h) */
     bool as_listed;   /* stages are ranges of the model's own list of ops (order.h) */
     bool regather;    /* a sequence that tensor parallelism splits is always regathered */
 
     /* how to search */
-    int top;              /* number of plans wanted, of different classes (space_class) */
-    int max_hops;         /* of hops: how many steps may make a plan worse at first */
+    int top;      /* number of plans wanted, of different classes (space_class) */
+    int max_hops; /* of hops: the most steps from a plan to a better one; 0 = its default */
     double time_budget_s; /* 0 = until the algorithm ends by itself */
     int64_t work_budget;  /* in scored stages, the same on any machine; 0 = no limit */
     double deadline_s;    /* now_s() at which the budget is used up; set by search_run */
-    double
-        /* a simpler plan is handed out first if it is slower by at most this share */
-        slack;
+    /* a simpler plan is handed out first if it is slower by at most this share */
+    double slack;
     /* stop when the best is proven to be within this share of the optimum; 0 = never */
     double gap;
     bool no_bound; /* compute no certificate */
@@ -76,11 +74,11 @@ struct search_problem {
     uint64_t seed; /* of random choices */
     const struct plan *from; /* plan to start from, borrowed; NULL = none */
 
-    /* what a search around this one knows already */
+    /* what the search that contains this one knows already */
     /* the list of ops of `model` and `pins`; NULL = the model's own */
     const struct order *order;
-    double
-        beat_us; /* time of a known plan: what cannot come near it is skipped; 0 = none */
+    /* time of a known plan: what cannot come near it is skipped; 0 = none */
+    double beat_us;
     double known_us; /* a bound that is already proven; 0 = none */
 };
 
@@ -99,10 +97,8 @@ struct search_plan {
 struct search_result {
     int n;
     struct search_plan *plans; /* the fastest first; with slack the simplest before it */
-    struct search_plan
-        /* owned; the fastest plan if a simpler one comes before it, otherwise its plan
-         * is NULL */
-        fastest;
+    /* owned; the fastest plan if a simpler one comes before it, else its plan is NULL */
+    struct search_plan fastest;
     int64_t scored;   /* candidates scored */
     int64_t compiled; /* windows of ops compiled for the strategy graph */
     double seconds;
@@ -138,7 +134,7 @@ int search_offloaded(const struct plan *plan);
 
 /* ---- certificates ---------------------------------------------------------------------- */
 
-/* What a plan's provenance claims; 0 and "": nothing. */
+/* What a plan's provenance claims; 0: nothing. */
 struct search_claim {
     double time_us, memory_bytes, lower_bound_us;
 };

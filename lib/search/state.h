@@ -3,7 +3,7 @@
  *
  * It has four parts, each with a header of its own: the space is constant; the
  * evaluator says what candidates cost; the pool remembers the good ones; the budget
- * says when to stop. Whoever includes this needs nothing else of the search.
+ * says when to stop. This header includes all four.
  *
  *     struct search s;
  *     search_begin(&s, &problem);
@@ -31,8 +31,9 @@ struct option {
     struct score score;
 };
 
-/* Puts a copy of the candidate in its place among the *n best of a list, best first, that has room for `most`
- * and whose candidates are all made; the worst one makes way. Unknown scores are left out. */
+/* Inserts a copy of the candidate into a list of the *n best, best first. The list has room
+ * for `most`, all of whose candidates are made; when it is full, the worst one is dropped.
+ * A candidate with an unknown score is not inserted. */
 void options_insert(struct option *list, int *n, int most, const struct candidate *c,
                     struct score score);
 
@@ -43,7 +44,7 @@ struct search {
     struct pool pool;
     struct candidate from; /* the candidate to start from, if has_from */
     bool has_from;
-    /* of hops_starts, for one limit of memory; NULL: not computed yet */
+    /* what hops_starts found for one limit of memory; NULL: not computed yet */
     struct option *starts;
     int64_t n_starts;
     bool complete;     /* the algorithm ended by itself */
@@ -56,7 +57,8 @@ void search_end(struct search *s);
 void search_forget_starts(struct search *s);
 void search_mark_complete(struct search *s, double space_size);
 
-/* May another search begin? Not if the budget is used up or the user interrupted. */
+/* Returns whether another search may begin: the budget is not used up, and the user has
+ * not interrupted. */
 bool search_in_time(const struct search_problem *p);
 
 #endif

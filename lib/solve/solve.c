@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Relative difference below which sums of doubles in another order may lie. */
+/* Sums of doubles in another order may differ by this fraction. */
 #define TOL 1e-9
 
 const struct solve_kind *const solve_kinds[] = {&solve_layout, &solve_stages,
@@ -36,8 +36,8 @@ static int check_answer(const struct solve_kind *kind, const void *problem,
     return check_stated(answer, *value, err);
 }
 
-/* Checks our own answer. One that does not pass is a bug of the solver, whatever the
- * evaluator calls it. */
+/* Checks the solver's own answer. If it does not pass, that is a bug of the solver,
+ * whatever status the evaluator gives it. */
 static json_t *check_own(const struct solve_kind *kind, const void *problem, json_t *answer,
                          struct err *err) {
     double value;
@@ -87,8 +87,8 @@ static int check_kind(const json_t *answer, const char *problem, struct err *err
     return 0;
 }
 
-/* Checks the answer to a problem. -1 with the name of the document that the message is
- * about. */
+/* Checks the answer to a problem. Returns -1 with a message that begins with the name of
+ * the document that it is about. */
 static int verify(const struct solve_kind *kind, struct json_stream *s,
                   const json_t *answer, const char *path, double *value, struct err *err) {
     if (check_kind(answer, kind->name, err) < 0)

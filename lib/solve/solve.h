@@ -1,21 +1,23 @@
 /* solve.h - solvers of the combinatorial problems that a plan search leaves behind.
  *
- * They know costs and constraints, nothing of models or devices. What searches call stands first:
+ * They know costs and constraints, but nothing of models or devices. Those that searches
+ * call come first:
  *
  *   layout     one strategy per node of a graph, within memory: the layouts of a stage
  *   stages     a chain of layers as stages on consecutive devices: where pipelines are cut
  *   relax      pipelines by descent on a relaxed problem, without a proof: `gradient`
  *   partition  the nodes of a graph on devices, in convex pieces: models that are no chain
  *   critical   one value per variable under tables over a few of them each: `ilp`
- *   lp         small integer programs through lp_solve, none of whose answers is taken on trust;
- *              for critical
- *   joint      stages, data and tensor degrees and recomputation at once: Piper's table; no search
+ *   lp         small integer programs through lp_solve, whose answers are all checked; for
+ *              critical
+ *   joint      stages, data and tensor degrees and recomputation at once: Piper's table; no
+ *              search calls it
  *
- * layout, stages, partition and joint also take problems as documents, which weft-solve(1) gives
- * them, and have a page in doc/. Each of these four is anytime: it stops at a time budget, at a proven
- * gap or when interrupted() (progress.h) turns true, and then gives its incumbent. Every answer
- * carries a value, a proven lower bound, and how it was proven; an evaluator that shares no code
- * with the solver computes the value again before it is given.
+ * layout, stages, partition and joint also take problems as documents, for weft-solve(1),
+ * and have a page each in doc/. These four are anytime: they stop at a time budget, at a
+ * proven gap or when interrupted() (progress.h) turns true, and then give the incumbent.
+ * Every answer carries a value, a proven lower bound, and how that was proven. An evaluator
+ * that shares no code with the solver computes the value again before it is given.
  *
  *     struct solve_limits limits = {.time_budget_s = 10, .seed = 1};
  *     json_t *answer = solve_document(&solve_layout, &stream, &limits, &err);
@@ -34,23 +36,23 @@ struct solve_limits {
     double gap;    /* stop when (value - bound) / |bound| <= gap; 0 = prove optimality */
     uint64_t seed; /* same seed, same answer, as long as no time limit strikes */
     int threads;   /* at most; 0 = all cores */
-    int64_t steps; /* partition: down-sets that are looked at, about; 0 = any number */
+    int64_t steps; /* partition: how many down-sets to look at, about; 0 = any number */
 };
 
-/* A kind of problem, behind which its solver and its evaluator stand. */
+/* A kind of problem, with its solver and its evaluator. */
 struct solve_kind {
     const char *name, *about;
-    /* Reads a problem document from a stream, which may be larger than memory. NULL on failure:
-     * EXIT_INPUT for bad input, EXIT_NO when the stream's deadline or an interrupt came first.
-     * Messages begin with the stream's name. */
+    /* Reads a problem document from a stream, which may be larger than memory. NULL on
+     * failure: EXIT_INPUT for bad input, EXIT_NO when the stream's deadline or an interrupt
+     * came first. Messages begin with the stream's name. */
     void *(*read)(struct json_stream *s, struct err *err);
-    /* Returns what solve_answer() (solve_doc.h) makes with the solution added to it. NULL with EXIT_NO
-     * when there is no answer within the limits; the message names the constraint that cannot be
-     * met. */
+    /* Returns the document of solve_answer() (solve_doc.h) with the solution added. NULL
+     * with EXIT_NO when there is no answer within the limits; the message names the
+     * constraint that cannot be met. */
     json_t *(*solve)(const void *problem, const struct solve_limits *limits,
                      struct err *err);
-    /* Works the value of an answer document out again, with none of the solver's code. -1 when the
-     * answer does not keep to the problem. */
+    /* Computes the value of an answer document again, with none of the solver's code. -1
+     * when the answer violates the problem. */
     int (*check)(const void *problem, const json_t *answer, double *value, struct err *err);
     void (*release)(void *problem);
 };
@@ -59,8 +61,8 @@ extern const struct solve_kind solve_layout, solve_stages, solve_partition, solv
 /* All kinds, ended by NULL. */
 extern const struct solve_kind *const solve_kinds[];
 
-/* Reads a problem, which counts against the time budget, solves it, has the answer checked, and
- * returns it:
+/* Reads a problem, which counts against the time budget, solves it, has the answer checked,
+ * and returns it:
  * {"format": "weft-answer/1", "problem": ..., "value", "bound", "gap", "proof", "time_s",
  *  "optimal": true|false, ... the solution ...}.
  * NULL on failure, as for the functions of the kind. */
@@ -73,10 +75,10 @@ struct solve_verdict {
     double bound; /* as the answer states it: a bound is not proven again */
 };
 
-/* Checks the answer document at `path` against its problem: that it keeps to the problem, that its value
- * is what it states and that its bound is not above the value. EXIT_NO when something does not hold,
- * EXIT_INPUT when a document is bad; messages begin with the name of the document that they are
- * about. */
+/* Checks the answer document at `path` against its problem: that it satisfies the
+ * constraints, that its value is as stated and that its bound is not above the value.
+ * EXIT_NO when one of these fails, EXIT_INPUT when a document is bad. Messages begin with
+ * the name of the document that they are about. */
 int solve_verify(const struct solve_kind *kind, struct json_stream *problem,
                  const char *path, struct solve_verdict *verdict, struct err *err);
 

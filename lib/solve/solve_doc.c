@@ -28,7 +28,7 @@ static int next_object(struct json_stream *s, json_t **obj, struct err *err) {
     int more = json_stream_item(s, err);
     if (more <= 0)
         return more;
-    *obj = json_stream_tree(s, err); /* its errors have their place */
+    *obj = json_stream_tree(s, err); /* its errors name their place */
     return *obj ? 1 : -1;
 }
 

@@ -133,7 +133,7 @@ struct conversion {
     int x, y;
 };
 
-/* Local elements of the tensor in front of an axis, and from it on, under a placement. */
+/* Local elements of the tensor before a dim, and from it on, under a placement. */
 static void around(const struct emit *e, const struct conversion *c, struct placement p,
                    int axis, int64_t *pre, int64_t *rest) {
     *pre = *rest = 1;
@@ -141,7 +141,7 @@ static void around(const struct emit *e, const struct conversion *c, struct plac
         *(i < axis ? pre : rest) *= placement_size(e->mesh, c->sizes, p, i);
 }
 
-/* [g][pre][chunk] <-> [pre][g][chunk] */
+/* [g][pre][chunk] to [pre][g][chunk] if `gather` is set, else back. */
 static void emit_interleave(struct emit *e, int x, int y, int64_t g, int64_t pre,
                             int64_t chunk, bool gather) {
     int64_t apart[2] = {pre * chunk, chunk}, woven[2] = {chunk, g * chunk};
@@ -161,8 +161,8 @@ static int64_t group_of(const struct emit *e, const struct conversion *c) {
     return mesh_group_size(e->mesh, c->step->axes);
 }
 
-/* Peers' boxes arrive one after the other: that is the tensor if its split axis is the outermost,
- * else they are woven together. */
+/* Peers' boxes arrive one after the other. That is the tensor if its split dim is the
+ * outermost; otherwise they are woven together. */
 static void step_all_gather(struct emit *e, const struct conversion *c, int64_t after) {
     int64_t pre, rest;
     around(e, c, c->step->before, c->step->from, &pre, &rest);
@@ -172,7 +172,7 @@ static void step_all_gather(struct emit *e, const struct conversion *c, int64_t 
         emit_interleave(e, t, c->y, group_of(e, c), pre, rest, true);
 }
 
-/* The same the other way round: first apart, then each peer sums its box. */
+/* The reverse of an all-gather: boxes are taken apart, then each peer sums its own. */
 static void step_reduce_scatter(struct emit *e, const struct conversion *c,
                                 int64_t before) {
     int64_t pre, rest;
@@ -185,8 +185,8 @@ static void step_reduce_scatter(struct emit *e, const struct conversion *c,
     emit_collective(e, I_reduce_scatter, c->step->axes, x, c->y, before);
 }
 
-/* The box that one peer gets is split on `to` as well, still split on `from`; what arrives is
- * one box of every peer, and dim `from` is woven together of them. */
+/* The box that one peer gets is split on both `from` and `to`. What arrives is one box from
+ * every peer, and dim `from` is woven together from them. */
 static void step_all_to_all(struct emit *e, const struct conversion *c, int64_t n) {
     int64_t g = group_of(e, c), pre, rest;
     around(e, c, c->step->before, c->step->to, &pre, &rest);

@@ -15,11 +15,11 @@ struct avail {
     int buffer, next; /* next in the tensor's list, -1 = end */
 };
 
-/* The whole gradient that an op adds to, and the share that it is to be added to. */
+/* The whole gradient that an op adds to, and the share to which it is added afterwards. */
 struct whole_gradient {
     int param, whole, share; /* buffers */
     struct placement from, to;
-    unsigned data; /* as of the gradient */
+    unsigned data; /* as in struct grad_instance */
 };
 
 /* The instructions that write a buffer first and touch it last; first: -1 where none does. */
@@ -41,7 +41,7 @@ struct emit {
     int stage;
     enum segment seg;
     int op, param; /* on whose behalf instructions are emitted now, or -1 */
-    bool trains;   /* they are for gradients, in a forward pass */
+    bool trains;   /* these are for gradients although they stand in a forward pass */
     ARR(struct instr) instrs;
     ARR(struct buffer) buffers;
     ARR(struct param_instance) params;
@@ -50,28 +50,27 @@ struct emit {
     ARR(struct avail) avails;
     /* By buffer, from pass_reuse on, as long as the instructions stay where they are. */
     ARR(struct life) lives;
-    int *tables;         /* the memory of these, zero included: */
-    size_t tables_bytes; /* of it */
-    int *forward;        /* tensor -> values made in the forward pass */
-    int *backward;       /* tensor -> values recomputed in the backward pass */
-    int *gradient;       /* tensor -> gradient contributions */
-    int *op_index;       /* op -> its index in the stage, or -1 */
+    int *tables; /* memory of all tables from here to offload */
+    size_t tables_bytes;
+    int *forward;  /* tensor -> values made in the forward pass */
+    int *backward; /* tensor -> values recomputed in the backward pass */
+    int *gradient; /* tensor -> gradient contributions */
+    int *op_index; /* op -> its index in the stage, or -1 */
     int *early; /* op in the stage -> 1 if its backward pass stands in the forward pass */
     int *first_use; /* tensor -> the first op of the stage that reads it, or -1 */
     int *
         saved; /* op in the stage -> buffer of what it saves beside its results (statistics),
                        per pass: [2 * i + pass] */
-    int *gathered; /* of what is gathered for an op: by op in the stage, pass
-                       and slot, or -1 */
-    int *param_of; /* param -> its first instance, or -1 */
-    int *grad_of;  /* param -> its first gradient, or -1 */
+    /* [op in the stage][pass][slot] -> buffer of a gathered parameter, or -1 */
+    int *gathered;
+    int *param_of;                              /* param -> its first instance, or -1 */
+    int *grad_of;                               /* param -> its first gradient, or -1 */
     ARR(struct whole_gradient) whole_gradients; /* of the op at hand */
-    /* param -> axes on which its replicas train apart: those of all ops of the stage that have it; or
-     * 0 */
+    /* param -> axes along which replicas train apart, if all its ops here agree; else 0 */
     int *apart;
     int8_t *zero;    /* param -> ZeRO's level in this stage: of the first op that has it */
-    int8_t *offload; /* param -> what of it lives on the host; likewise */
-    /* Of every segment, those that are not there yet at the end: first instruction. */
+    int8_t *offload; /* param -> what of it lives on the host, by the same op */
+    /* First instruction of every segment; of those to come, the end of the list. */
     int seg_first[SEG_COUNT + 1];
     int n_works;
     bool offloads;              /* something of the stage lives on the host */
@@ -81,25 +80,25 @@ struct emit {
     ARR(struct arrival) arrivals; /* those that end at this stage, in order */
     ARR(int) departures;          /* those that begin here */
     int64_t
-        slots[POOL_COUNT]; /* micro-batches that the schedule has in each pool at most */
-    struct stage_program *out; /* what is made: passes write its memory plan */
-    /* Emits an op's forward pass. Values that are recomputed ask for it, which are below the
-     * lowerings (lower/lower.h). */
+        slots[POOL_COUNT]; /* the most micro-batches that the schedule has in each pool */
+    struct stage_program *out; /* the result; passes write its memory plan */
+    /* Emits an op's forward pass. It is a pointer since recomputed values call it from
+     * below the lowerings (lower/lower.h). */
     void (*lower)(struct emit *e, int op);
 };
 
 /* ---- emit.c -------------------------------------------------------------------------- */
 
 int emit_buffer(struct emit *e, int64_t elems, enum dtype dtype, enum memory_class mem);
-/* Of a parameter as ops read it. */
+/* The type of a parameter as ops read it. */
 enum dtype emit_param_dtype(const struct emit *e, int param);
-/* For a tensor under a placement: temporary, of the tensor's dtype. */
+/* A temporary for a tensor under a placement, of the tensor's dtype. */
 int emit_value(struct emit *e, int tensor, struct placement p);
 /* The pointer holds until the next instruction is emitted. */
 struct instr *emit_instr(struct emit *e, enum opcode code);
 /* The segment that an instruction stands in. */
 int emit_segment(const struct emit *e, int instr);
-/* What was emitted last ends the segment; all later ones are empty. */
+/* Ends the segment after the last instruction; all later ones are empty. */
 void emit_end_segment(struct emit *e, enum segment segment);
 struct extents emit_extents(const struct emit *e, const struct shape *s);
 int64_t emit_elements(const struct emit *e, const struct shape *s, struct placement p);
@@ -109,14 +108,15 @@ int avail_find(const struct emit *e, int head, struct placement place);
 /* A collective over the group along `axes`; elems are those of the larger side. */
 void emit_collective(struct emit *e, enum opcode code, unsigned axes, int x, int y,
                      int64_t elems);
-/* Makes of a collective what only starts it; returns its wait. */
+/* Turns a collective into one that is only started; returns its wait. */
 struct instr emit_start(struct emit *e, struct instr *collective);
 /* Converts a value of this shape; the result lands in `dest` (a buffer) or, if dest < 0, in a
  * new one. from == to returns the value itself (copied when dest is given). */
 int emit_convert(struct emit *e, const struct shape *s, int buffer, struct placement from,
                  struct placement to, int dest);
 int emit_copy(struct emit *e, int src, int dst, int64_t elems);
-/* A buffer's numbers as those of another type: rounded to one of 16 bits, or widened to f32. */
+/* Converts a buffer's numbers to dst's type: rounds them to 16 bits, or widens them to
+ * f32. */
 void emit_cast(struct emit *e, int src, int dst, int64_t elems);
 /* a + b, which are of one type, in a new buffer. */
 int emit_add(struct emit *e, int a, int b, int64_t elems);

@@ -1,14 +1,15 @@
 /* Parameters and their gradients as a stage holds them.
  *
- * Where a parameter is replicated, ZeRO (Rajbhandari et al. 2020) leaves a rank its share alone: of
- * the optimizer's state, further of gradients, further of the parameter itself. A share is the
- * placement scattered, so all of this is placements and conversions. Whoever wants a parameter whole has
- * it gathered for one op, and gathered again in the backward pass; a gradient is whole behind one
- * op, and is then reduced into the share.
+ * Where a parameter is replicated, ZeRO (Rajbhandari et al. 2020) leaves a rank only its
+ * share: of the optimizer's state, at the next level of gradients too, and then of the
+ * parameter itself. A share is the placement scattered, so all of this is placements and
+ * conversions. A parameter that is wanted whole is gathered for one op, and again in the
+ * backward pass. A gradient is whole after one op, and is then reduced into the share.
  *
- * Where ops read 16 bits, what is held as a share of a parameter is its master, in f32, and is rounded
- * before it is gathered: rounded numbers are there as long as an op is at hand. A parameter that several
- * ops use is held rounded, for its copies elsewhere are made of that. */
+ * Where ops read 16 bits, the share of a parameter that is held is its master, in f32,
+ * which is rounded before it is gathered: rounded numbers exist only while an op needs
+ * them. A parameter that several ops use is held rounded, since its copies elsewhere are
+ * made from that. */
 #include "program/emit/params.h"
 
 struct placement param_share(const struct emit *e, int param, struct placement place,
@@ -19,7 +20,8 @@ struct placement param_share(const struct emit *e, int param, struct placement p
     const unsigned apart = param_apart(e, param);
     if (!apart)
         return placement_scatter(e->mesh, &sizes, place);
-    struct mesh together = *e->mesh; /* replicas that train apart share nothing out */
+    /* replicas that train apart do not share their state */
+    struct mesh together = *e->mesh;
     for (int a = 0; a < together.n_axes; a++)
         if (apart >> a & 1)
             together.size[a] = 1;
@@ -40,7 +42,7 @@ struct placement param_own(const struct emit *e, int param, struct placement pla
 
 /* ---- parameters --------------------------------------------------------------------------- */
 
-/* Of the instance held under this placement for ops that want it under that one. */
+/* The type of an instance held under one placement for ops that want it under another. */
 static enum dtype held_dtype(const struct emit *e, int param, struct placement held,
                              struct placement want) {
     const struct model_param *p = &e->m->params[param];
@@ -48,8 +50,9 @@ static enum dtype held_dtype(const struct emit *e, int param, struct placement h
     return master ? DTYPE_f32 : emit_param_dtype(e, param);
 }
 
-/* The instance that is held for those who want the parameter like this, made if it is new. Instances
- * of a parameter are few, so they are looked for one by one, from the first on. */
+/* The instance that is held for ops that want the parameter under this placement, made if
+ * it is new. There are few, so they are searched one by one, from the parameter's first one
+ * on. */
 static int instance_get(struct emit *e, int param, struct placement want) {
     struct placement place = param_share(e, param, want, ZERO_PARAMETERS);
     for (int64_t i = e->param_of[param]; i >= 0 && i < e->params.n; i++)
@@ -66,7 +69,7 @@ static int instance_get(struct emit *e, int param, struct placement want) {
     return (int)e->params.n - 1;
 }
 
-/* As ops read it. */
+/* The parameter in the type in which ops read it. */
 static int rounded(struct emit *e, int param, int buffer) {
     enum dtype dtype = emit_param_dtype(e, param);
     int64_t elems = e->buffers.p[buffer].elems;
@@ -96,7 +99,8 @@ int param_get(struct emit *e, int op, int slot, struct placement want) {
 
 /* ---- gradients ---------------------------------------------------------------------------- */
 
-/* Sums over other axes are not told apart from each other. */
+/* Finds or makes a gradient's buffer: one for each set of sample axes that it is a sum
+ * over. */
 static int accumulator_get(struct emit *e, int param, int instance, struct placement place,
                            unsigned data) {
     for (int64_t i = e->grad_of[param]; i >= 0 && i < e->grads.n; i++)
@@ -112,8 +116,9 @@ static int accumulator_get(struct emit *e, int param, int instance, struct place
     return buffer;
 }
 
-/* Sums that no axis of the parameter can be scattered over are taken at the step's end, once; and so are
- * all where a rule is to see all replicas at once. */
+/* The placement of a gradient. Sums that cannot be scattered over a dim of the parameter
+ * are taken once, at the step's end; so are all where a rule has to see all replicas at
+ * once. */
 static struct placement gradient_share(const struct emit *e, int param,
                                        struct placement from, unsigned data) {
     struct placement to = param_share(e, param, from, ZERO_GRADIENTS);
@@ -123,7 +128,8 @@ static struct placement gradient_share(const struct emit *e, int param,
     return data & placement_axes(e->mesh, to, PLACE_PARTIAL) ? from : to;
 }
 
-/* Running statistics are no gradients: some replicas have nothing to say of them. */
+/* The axes over which a rule takes a gradient's sum. Running statistics are no gradients:
+ * some replicas have no share in them. */
 static unsigned data_axes(const struct emit *e, int param, struct placement from) {
     if (e->plan->aggregate == AGGREGATE_mean || e->m->params[param].running)
         return 0;
@@ -131,7 +137,7 @@ static unsigned data_axes(const struct emit *e, int param, struct placement from
            placement_axes(e->mesh, from, PLACE_PARTIAL);
 }
 
-/* A sum of its own that begins at zero. */
+/* A temporary sum, which begins at zero. */
 static int zeros(struct emit *e, int param, struct placement from) {
     int64_t elems = emit_elements(e, &e->m->params[param].shape, from);
     int whole = emit_buffer(e, elems, DTYPE_f32, MEM_temporaries);
@@ -156,7 +162,7 @@ int grad_get(struct emit *e, int param, struct placement want, struct placement 
     return whole;
 }
 
-/* Nothing but sums in place. */
+/* Whether all steps are sums in place. */
 static bool only_reduces(const struct convert_step *steps, int n) {
     bool only = true;
     for (int i = 0; i < n; i++)
@@ -164,7 +170,7 @@ static bool only_reduces(const struct convert_step *steps, int n) {
     return only;
 }
 
-/* In the type that the plan has for sums. */
+/* Converts a gradient, taking sums in the plan's type for them. */
 static int sum_convert(struct emit *e, int param, int buffer, struct placement from,
                        struct placement to) {
     const struct shape *s = &e->m->params[param].shape;
@@ -183,7 +189,7 @@ static int sum_convert(struct emit *e, int param, int buffer, struct placement f
     return wide;
 }
 
-/* The last step of `from` -> `to` that is one of these two sums over these axes. */
+/* The last instruction from `first` on that is one of these two sums over these axes. */
 static struct instr *sum_over(struct emit *e, int64_t first, unsigned axes) {
     for (int64_t i = e->instrs.n - 1; i >= first; i--) {
         struct instr *ins = &e->instrs.p[i];
@@ -194,8 +200,8 @@ static struct instr *sum_over(struct emit *e, int64_t first, unsigned axes) {
     return NULL;
 }
 
-/* First the sum over the other axes, and then that over the replicas at once, of which is kept what is
- * wanted: a rule of parts of the replicas is not the rule of all. */
+/* Sums over the other axes first, then over all replicas at once, and keeps what is wanted
+ * of that: a rule applied to parts of the replicas is not the rule applied to all. */
 int grad_convert(struct emit *e, int param, int buffer, struct placement from,
                  struct placement to, unsigned data) {
     struct placement between = to, whole = to;

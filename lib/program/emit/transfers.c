@@ -3,7 +3,8 @@
 
 #include <stdlib.h>
 
-/* Both directions of what stage `to` needs from stage `from`, once; what has no gradient goes one way. */
+/* Adds what stage `to` needs from stage `from`, once, and its gradient back if it has
+ * one. */
 static void add_pair(const struct model *m, struct transfer_list *l, struct transfer t) {
     for (int64_t i = 0; i < l->all.n; i++) {
         const struct transfer *o = &l->all.p[i];
@@ -21,7 +22,7 @@ static void add_pair(const struct model *m, struct transfer_list *l, struct tran
         arr_push(&l->all, back);
 }
 
-/* Both ways between an op's stage and the one that its k-th operand or parameter comes from. */
+/* Lists both ways between an op's stage and the one that its k-th operand comes from. */
 static void list_operand(const struct plan *plan, int op, int k, struct transfer_list *l) {
     const struct model *m = plan->model;
     int tensor = m->ops[op].in[k];
@@ -50,7 +51,8 @@ static void list_param(const struct plan *plan, int op, int k, struct transfer_l
     add_pair(m, l, t);
 }
 
-/* What an op takes from other stages: tensors, with their gradients back, and parameters that change. */
+/* Lists what an op takes from other stages: tensors, with their gradients back, and
+ * parameters that change. */
 static void list_op(const struct plan *plan, int op, struct transfer_list *l) {
     const struct model *m = plan->model;
     const struct model_op *o = &m->ops[op];
@@ -66,8 +68,9 @@ static void list_op(const struct plan *plan, int op, struct transfer_list *l) {
             list_param(plan, op, k, l);
 }
 
-/* The order in which both ends go through them within a pass: a tensor when its producer is done, its
- * gradient when its first reader is, which comes last backward (pass_backward.c); parameters by number. */
+/* The order in which both ends go through transfers within a pass: a tensor when its
+ * producer is done, its gradient when its first reader is, which comes last in the backward
+ * pass (pass_backward.c); parameters by number. */
 static int in_order(const void *a, const void *b) {
     const struct transfer *x = a, *y = b;
     if ((x->tensor < 0) != (y->tensor < 0))

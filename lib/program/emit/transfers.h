@@ -16,7 +16,7 @@ void transfers_list(const struct plan *plan, struct transfer_list *out);
  * stage and another; -1 if there is none. */
 int transfer_find(const struct emit *e, int tensor, int param, bool gradient, int from,
                   int to);
-/* Sends a tensor or its gradient, which is there under this placement. */
+/* Sends a tensor or its gradient, which is in the buffer under this placement. */
 void transfer_send(struct emit *e, int transfer, struct placement place, int buffer);
 
 #endif

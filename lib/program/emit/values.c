@@ -22,7 +22,7 @@ struct placement gradient_place(const struct emit *e, int op, int k) {
 
 /* ---- tensors from elsewhere ----------------------------------------------------------------- */
 
-/* Result k of which op is the tensor? */
+/* The k for which the tensor is result k of the op. */
 static int result_index(const struct emit *e, int op, int tensor) {
     int k = 0;
     while (e->m->ops[op].out[k] != tensor)
@@ -31,7 +31,7 @@ static int result_index(const struct emit *e, int op, int tensor) {
 }
 
 /* The placement under which the stage takes a tensor that it does not make: what its first
- * reader wants, or, of a gradient, what the tensor's producer wants. */
+ * reader wants or, for a gradient, what the tensor's producer wants. */
 static struct placement arrival_place(const struct emit *e, const struct transfer *t) {
     int producer = e->m->tensors[t->tensor].producer;
     if (t->gradient)
@@ -88,14 +88,15 @@ static bool here(const struct emit *e, int op) {
     return e->plan->stage_of[op] == e->stage;
 }
 
-/* Is the forward pass's value still there in the backward pass? */
+/* Whether the forward pass's value is still there in the backward pass. */
 static bool kept(const struct emit *e, int tensor) {
     int op = e->m->tensors[tensor].producer;
     return op < 0 || !here(e, op) || !e->st->recompute[e->op_index[op]];
 }
 
-/* Values of a list that may be used: those with at most this many elements. In the backward pass of
- * a stage that re-all-gathers, what the forward pass gathered is not kept: only the smallest are. */
+/* The most elements of values in a list that may be used. In the backward pass of a
+ * stage that re-all-gathers, what the forward pass gathered is not kept: only the
+ * smallest are. */
 static int64_t most_elements(const struct emit *e, int tensor, int head) {
     int64_t least = INT64_MAX;
     if (e->seg == SEG_FORWARD || !e->st->regather)
@@ -170,8 +171,8 @@ static int bring(struct emit *e, int tensor, struct placement want, int *list) {
     return list[tensor];
 }
 
-/* What is there under the wanted placement is taken; else the cheapest of what is there is converted;
- * else the tensor is made: read, received, or recomputed. */
+/* Takes the value under the wanted placement if there is one, else converts the cheapest of
+ * those that there are, else makes the tensor first: reads, receives or recomputes it. */
 int value_get(struct emit *e, int tensor, struct placement want) {
     bool backward = e->seg != SEG_FORWARD;
     int *list = backward ? e->backward : e->forward;
@@ -235,7 +236,7 @@ static int add_alike(struct emit *e, const struct shape *s, int head, int *rest)
 void gradient_gather(struct emit *e, int tensor) {
     int head = e->gradient[tensor], rest;
     if (head < 0 || e->avails.p[head].next < 0)
-        return; /* there is one at most */
+        return; /* there is at most one */
     e->gradient[tensor] = -1;
     for (; head >= 0; head = rest) {
         struct placement place = e->avails.p[head].place;

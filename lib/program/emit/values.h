@@ -11,7 +11,7 @@
 
 /* The layout of an op of this stage. */
 const struct layout *op_layout(const struct emit *e, int op);
-/* Where an operand is wanted; where a result comes out, and where its gradient is wanted. */
+/* Placements of an operand as wanted, a result as it comes out, its gradient as wanted. */
 struct placement operand_place(const struct emit *e, int op, int k);
 struct placement result_place(const struct emit *e, int op, int k);
 struct placement gradient_place(const struct emit *e, int op, int k);
@@ -19,8 +19,8 @@ struct placement gradient_place(const struct emit *e, int op, int k);
 /* The buffer of a tensor under a placement, in the current pass: made in the forward pass and
  * kept, recomputed, converted or received. */
 int value_get(struct emit *e, int tensor, struct placement want);
-/* What an op saves beside its results: as the forward pass left it, or recomputed; saved_find: -1
- * where it is not there. */
+/* The buffer of what an op saves beside its results, from the forward pass or recomputed.
+ * saved_find does not recompute: -1 where it is not there. */
 int saved_get(struct emit *e, int op);
 int saved_find(const struct emit *e, int op);
 /* Takes the gradients that other stages send for a tensor of this one. */

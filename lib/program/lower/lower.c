@@ -78,8 +78,8 @@ int lower_operand(struct emit *e, int op, int k) {
     return value_get(e, op_of(e, op)->in[k], operand_place(e, op, k));
 }
 
-/* What is added once, after a sum, does not take part in it: axes that split the summed dims do
- * not concern it. */
+/* A parameter that is added once, after a sum, takes no part in it: axes that split the
+ * summed dims do not concern it. */
 static struct layout param_layout(const struct emit *e, int op, int slot) {
     const struct model_op *o = op_of(e, op);
     struct layout l = *op_layout(e, op);
@@ -135,7 +135,7 @@ void lower_save(struct emit *e, int op, int buffer) {
 
 /* ---- gradients ------------------------------------------------------------------------------ */
 
-/* A gradient comes out as a result does: a part of a sum on axes that split what it lacks. */
+/* A gradient comes out as a result does: Partial on axes that split a dim that it lacks. */
 static struct placement produced_place(const struct emit *e, int op, int k) {
     return placement_result(e->mesh, op_layout(e, op), &op_of(e, op)->in_map[k]);
 }

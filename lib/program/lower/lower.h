@@ -28,7 +28,7 @@ struct lowering {
 KINDS(X)
 #undef X
 
-/* By the table (lower_kinds.c). */
+/* Emit an op by the lowering of its kind (lower_kinds.c). */
 void lower_forward(struct emit *e, int op);
 void lower_backward(struct emit *e, int op, const int *dy);
 
@@ -37,8 +37,8 @@ void lower_backward(struct emit *e, int op, const int *dy);
 const struct model_op *op_of(const struct emit *e, int op);
 /* Local size of dim k of the op's space. */
 int64_t lower_size(const struct emit *e, int op, int k);
-/* Product of the local sizes of the dims that a tensor of the op has; that both have; that a has
- * and b lacks; that have a role. */
+/* Products of the local sizes of dims: those that a tensor of the op has; that both have;
+ * that a has and b lacks; that have a role. */
 int64_t lower_volume(const struct emit *e, int op, const struct axis_map *map);
 int64_t lower_shared(const struct emit *e, int op, const struct axis_map *a,
                      const struct axis_map *b);
@@ -50,8 +50,8 @@ unsigned lower_axes(const struct emit *e, int op, enum role role);
 unsigned lower_dim_axes(const struct emit *e, int op, int k);
 unsigned lower_idle_axes(const struct emit *e, int op);
 
-/* Is the parameter there, and trained? An instruction that only makes the gradient of a frozen one is left
- * out. */
+/* Whether the parameter is there and trained. An instruction that only makes the gradient
+ * of a frozen one is left out. */
 bool lower_trains(const struct emit *e, int op, int slot);
 
 /* Buffers: operand k as the layout wants it, a parameter (-1 where it is missing), what its
@@ -61,33 +61,33 @@ int lower_operand(struct emit *e, int op, int k);
 int lower_param(struct emit *e, int op, int slot);
 int lower_grad(struct emit *e, int op, int slot);
 int lower_result(struct emit *e, int op, int k);
-/* A new buffer of temporary values: statistics and sums, always f32; of the type of tensors. */
+/* A new temporary: for statistics and sums, always f32; for values, of tensors' type. */
 int lower_scratch(struct emit *e, int64_t elems);
 int lower_values(struct emit *e, int64_t elems);
 /* Saves a buffer for the backward pass, besides results (saved_get). */
 void lower_save(struct emit *e, int op, int buffer);
 
-/* The gradient of operand k: a new buffer, listed under the placement in which it comes out. Is
- * it wanted at all (not for data)? An op that cannot do without writes it into scratch. */
+/* Whether the gradient of operand k is wanted (not for data), and a new buffer for it,
+ * listed under the placement in which it comes out. An op that cannot do without writes an
+ * unwanted one as scratch. */
 bool lower_wants_gradient(const struct emit *e, int op, int k);
 int lower_gradient(struct emit *e, int op, int k);
-/* The gradient passes on unchanged to operand k: the same buffer under two names. */
+/* Passes the gradient on to operand k unchanged: the same buffer under two names. */
 void lower_pass_on(struct emit *e, int op, int k, int dy);
-/* Operand 0 of an op with windows, x[batch, height, width, channels], under the dims of
- * the space in this order (lower_windows.c). Where halo dims are split it becomes the
- * rows that this rank's windows slide over, with what its neighbours have of them and the
- * padding. */
+/* Operand 0 of an op with windows, x[batch, height, width, channels], whose dims come in
+ * this order in the space (lower_windows.c). Where halo dims are split it becomes the rows
+ * that this rank's windows slide over, including its neighbours' and padding. */
 struct windows {
     int64_t batch, ih, iw, c, oh, ow, stride, ph,
-        pw;              /* local; padding that is not there yet */
+        pw;              /* local; padding that x does not have yet */
     struct halo halo[2]; /* of height, width; parts 0: as it is */
 };
 struct windows lower_windows(const struct emit *e, int op, bool lowest);
-/* The operand so. Forward it is kept; backward what was kept is taken, else it is made
- * again. */
+/* The operand in this form. The forward pass keeps it; the backward pass takes what was
+ * kept, or makes it again. */
 int lower_windows_operand(struct emit *e, int op, const struct windows *w);
-/* Where the gradient of the operand so is to be written, if it is wanted (else -1); and
- * what makes the operand's own gradient of it. */
+/* The buffer for the gradient of the operand in this form, -1 if it is not wanted; and what
+ * makes the operand's own gradient from it. */
 int lower_windows_gradient(struct emit *e, int op, const struct windows *w);
 void lower_windows_back(struct emit *e, int op, const struct windows *w, int d);
 

@@ -1,19 +1,20 @@
-/* Attention over q, k and v, each of its own, or over one qkv[b, s, 3, h, d]. Queries may be split
- * along their sequence: then keys and values are whole there, and their gradients parts of a sum, or
- * they go round (Liu et al., Ring Attention, 2023). Where documents start is said by position in the whole
- * sequence for the queries alone, so that a rank needs that of its own.
+/* Attention over separate q, k and v, or over one qkv[b, s, 3, h, d]. Queries may be split
+ * along their sequence. Then keys and values are whole there, and their gradients parts of
+ * a sum, or they go round a ring (Liu et al., Ring Attention, 2023). Starts of documents
+ * are positions in the whole sequence, for queries only: a rank needs those of its own.
  *
- * Going round, keys and values are split like the queries. A rank begins with its own part and has
- * seen all after as many steps as there are ranks: while it computes with one part, this goes on to
- * the next rank and another comes from the rank before, so that it has two at most beside its own.
- * Forward each step goes on from the result over the parts before. Backward keys and values go round
- * once more, and the gradients of each part one step behind it: a rank adds what its own queries say
- * and passes the sum on, and the last step brings it home. Parts are in order of position; under a
- * causal mask a rank does nothing where all keys lie behind its queries, but the last one has to see
- * them all. */
+ * In a ring, keys and values are split like the queries. A rank begins with its own part
+ * and has seen all parts after as many steps as there are ranks: while it computes with one
+ * part, that part goes on to the next rank and another comes from the rank before, so it
+ * holds at most two beside its own. In the forward pass each step continues from the result
+ * over the parts before. In the backward pass keys and values go round once more, and the
+ * gradients of each part one step behind it: a rank adds what its own queries contribute
+ * and passes the sum on, and the last step brings it home. Parts are in order of position.
+ * Under a causal mask a rank does nothing where all keys lie behind its queries, but the
+ * last rank has to see them all. */
 #include "program/lower/lower.h"
 
-/* Of the iteration spaces, as in the kinds' patterns. */
+/* Dims of the iteration spaces, as in the kinds' patterns. */
 enum { BATCH, SEQ, HEADS, DIM, KV_SEQ, VALUE, BUCKETS };
 enum { PACKED_BATCH, PACKED_SEQ, PACKED_THREE, PACKED_HEADS, PACKED_DIM, PACKED_BUCKETS };
 
@@ -29,8 +30,8 @@ static struct attention_n packed_shape(const struct emit *e, int op) {
                                 .packed = 1};
 }
 
-/* Keys that the rank holds: their heads all where an axis did not go into them, their part of the
- * sequence where they go round. */
+/* The keys that a rank holds: all heads where an axis cannot split them, and its part of
+ * the sequence where they go round. */
 static struct attention_n separate_shape(const struct emit *e, int op) {
     const struct model_op *o = op_of(e, op);
     const struct axis_map *keys = &o->in_map[1];
@@ -48,7 +49,7 @@ static struct attention_n separate_shape(const struct emit *e, int op) {
         .value = value == dim ? 0 : value};
 }
 
-/* 0 where it holds all keys of the sequence. */
+/* The window of an attention; 0 where it covers all keys of the sequence. */
 static int64_t window_of(const struct emit *e, const struct model_op *o) {
     const struct shape *keys = &e->m->tensors[o->in[o->n_in > 2]].shape;
     const double window = o->attr[ATTR_window];
@@ -130,7 +131,7 @@ static struct instr start_shift(struct emit *e, unsigned axes, int x, int y) {
     return emit_start(e, &arr_last(&e->instrs));
 }
 
-/* The pair goes to the next rank, while one comes into `to`. */
+/* Sends the pair to the next rank while another comes into `to`. */
 static struct coming pass_on(struct emit *e, const struct attention *a, struct pair p,
                              struct pair to) {
     struct coming c = {.pair = to};
@@ -164,8 +165,8 @@ static struct attention_more_n without_packed(const struct attention_n *n) {
                                      .document = n->document};
 }
 
-/* An instruction over the keys of the rank so many before this one. All but the first go on from
- * those before; their operands are the same. */
+/* Emits an instruction over the keys of the rank `step` before this one. All but the first
+ * continue from the one before; their operands are the same. */
 static struct instr *emit_step(struct emit *e, const struct attention *a, int step,
                                enum opcode first, enum opcode more) {
     struct instr *i = emit_instr(e, step ? more : first);
@@ -243,7 +244,7 @@ static struct pair add_pair(struct emit *e, struct pair a, struct pair b) {
     return (struct pair){k, v};
 }
 
-/* Keys and values a second time; their gradients' sums are under way during the next step. */
+/* Sends keys and values round again; sums of gradients are under way in the next step. */
 static void go_round_back(struct emit *e, const struct attention *a, struct slopes s) {
     const struct pair home = s.d;
     struct pair kv = a->own;

@@ -4,12 +4,12 @@
  * are reduced, and then squared deviations from the common mean. */
 #include "program/lower/lower.h"
 
-/* What of the groups a rank knows: those that its samples lie in, or all of the
- * micro-batch where the samples of one may lie on several ranks. */
+/* The groups that a rank knows: those that its samples are in, or all of the micro-batch
+ * where the samples of one may lie on several ranks. */
 struct groups {
-    int64_t samples, places, c, group; /* local; group: samples of one in all */
-    int64_t n, total;                  /* groups known; places of one in all */
-    unsigned axes;                     /* ranks that have places of them */
+    int64_t samples, places, c, group; /* local; group: samples of a group on all ranks */
+    int64_t n, total;                  /* groups known; places of a group on all ranks */
+    unsigned axes;                     /* along which other ranks have places of them */
 };
 
 static struct groups groups_of(const struct emit *e, int op) {
@@ -40,7 +40,7 @@ static struct batchnorm_n numbers(const struct groups *g) {
 
 /* ---- forward ----------------------------------------------------------------------- */
 
-/* Deviations from the local means become those from the means of all, summed; sums too. */
+/* Reduces the sums, then the squared deviations, now from the common means. */
 static int reduce(struct emit *e, int op, const struct groups *g, int *sums, int squares) {
     int64_t n = g->n * g->c;
     int all = emit_copy(e, *sums, lower_scratch(e, n), n), centered = lower_scratch(e, n);
@@ -103,8 +103,8 @@ static void forward(struct emit *e, int op) {
 
 /* ---- backward ---------------------------------------------------------------------- */
 
-/* Once per micro-batch, and so not in the forward pass, which may be recomputed. Where
- * several ranks know a group, the first of them counts it. */
+/* Once per micro-batch, so not in the forward pass, which may be recomputed. Where several
+ * ranks know a group, the first of them counts it. */
 static void add_running(struct emit *e, int op, const struct groups *g, int stat) {
     int dmean = lower_grad(e, op, 2), dvariance = lower_grad(e, op, 3);
     struct instr *i = emit_instr(e, I_batchnorm_running);

@@ -1,5 +1,5 @@
-/* Cross-entropy. Where the vocabulary is split, every rank takes the maximum, the sum and the
- * target's logit of its columns, gathers those of all, and finishes alike. */
+/* Cross-entropy. Where the vocabulary is split, every rank takes the maximum, the sum and
+ * the target's logit of its columns, gathers those of all, and finishes like the others. */
 #include "program/lower/lower.h"
 
 /* Rows of the local logits, columns of a row. */

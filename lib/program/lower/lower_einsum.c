@@ -4,13 +4,13 @@
 
 /* ---- linear ------------------------------------------------------------------------------- */
 
-/* Dims of x and y, dims that the weight adds, dims summed over. */
+/* Sizes of the dims that x and y share, that the weight adds, and that are summed over. */
 struct sizes {
     int64_t m, n, k;
     bool wt; /* the weight is [n, k] */
 };
 
-/* The weight's first axis tells which way round it stands. */
+/* The weight's first axis tells whether it is [n, k]. */
 static struct sizes sizes_of(const struct emit *e, int op) {
     const struct model_op *o = op_of(e, op);
     const struct axis_map *x = &o->in_map[0], *y = &o->out_map[0], *w = &o->param_map[0];
@@ -23,7 +23,7 @@ static struct sizes sizes_of(const struct emit *e, int op) {
     return s;
 }
 
-/* x[M.., K..], a weight without the dims of M, y[M.., N..]. */
+/* Whether the op is y[M.., N..] of x[M.., K..] and a weight without the dims of M. */
 static bool is_linear(const struct model_op *o) {
     const struct axis_map *x = &o->in_map[0], *y = &o->out_map[0], *w = &o->param_map[0];
     if (o->param[0] < 0)
@@ -32,7 +32,7 @@ static bool is_linear(const struct model_op *o) {
         if (x->axis[k] >= 0 && y->axis[k] >= 0 &&
             (w->axis[k] >= 0 || x->axis[k] != y->axis[k]))
             return false;
-    /* What x and y share comes first in both: as many axes as there are of it. */
+    /* The dims that x and y share must be the first ones of both. */
     int shared = 0, last = -1;
     for (int k = 0; k < o->space.n; k++)
         if (x->axis[k] >= 0 && y->axis[k] >= 0) {
@@ -75,7 +75,7 @@ static void linear_dw(struct emit *e, int op, struct sizes s, int dy) {
     i->n.linear_dw.bias = db >= 0;
 }
 
-/* Of a bias beside a frozen weight. */
+/* The gradient of a bias beside a frozen weight. */
 static void linear_db(struct emit *e, int op, struct sizes s, int dy) {
     int db = lower_grad(e, op, 1);
     struct instr *i = emit_instr(e, I_bias_dw);
@@ -84,7 +84,7 @@ static void linear_db(struct emit *e, int op, struct sizes s, int dy) {
     i->n.bias_dw = (struct bias_dw_n){.elems = s.m * s.n, .inner = s.n};
 }
 
-/* dx = dy W^T is made where somebody wants it. */
+/* dx = dy W^T is made only where it is wanted. */
 static void linear_backward(struct emit *e, int op, const int *dy) {
     struct sizes s = sizes_of(e, op);
     if (lower_trains(e, op, 0))
@@ -144,8 +144,8 @@ static int64_t index_size(const struct emit *e, int op, const struct axis_map *a
     return n;
 }
 
-/* The dims that all three have, in their order in a, as one or two counts: neighbours in all three
- * are counted as one. */
+/* Counts the products over dims that all three have, in their order in a, as one or two
+ * counts: dims that are neighbours in all three make one. */
 static void count_products(const struct emit *e, int op, const struct part *a,
                            const struct part *b, const struct part *y, struct instr *i) {
     const struct model_op *o = op_of(e, op);

@@ -1,11 +1,11 @@
-/* One number in, one number out; and what moves no number at all. */
+/* Elementwise ops, and reshapes, which move no number at all. */
 #include "program/lower/lower.h"
 
 static int64_t elements(const struct emit *e, int op) {
     return lower_volume(e, op, &op_of(e, op)->out_map[0]);
 }
 
-/* An activation and its gradient: all of them have the operands of gelu and gelu_dx. */
+/* Emits an activation. All have gelu's operands, and their gradients gelu_dx's. */
 static void activate(struct emit *e, int op, enum opcode code) {
     int x = lower_operand(e, op, 0), y = lower_result(e, op, 0);
     struct instr *i = emit_instr(e, code);
@@ -14,7 +14,8 @@ static void activate(struct emit *e, int op, enum opcode code) {
     i->n.gelu.elems = elements(e, op);
 }
 
-/* What ReLU makes of x says as much of its slope as x does, and is kept anyhow for whoever reads it. */
+/* The result of a ReLU says as much about its slope as x, and is kept anyway for
+ * readers. */
 static int kept_of(struct emit *e, int op, enum opcode code) {
     return code == I_relu_dx ? value_get(e, op_of(e, op)->out[0], result_place(e, op, 0))
                              : lower_operand(e, op, 0);
@@ -48,7 +49,7 @@ ACTIVATION(relu2)
 ACTIVATION(sigmoid)
 ACTIVATION(softcap)
 
-/* One operand is another's gate: all of them have the operands of swiglu and swiglu_bwd. */
+/* One operand gates the other. All gates have the operands of swiglu and swiglu_bwd. */
 static void gate(struct emit *e, int op, enum opcode code) {
     int x = lower_operand(e, op, 0), z = lower_operand(e, op, 1);
     int y = lower_result(e, op, 0);
@@ -82,7 +83,7 @@ static void gate_bwd(struct emit *e, int op, enum opcode code, int dy) {
 GATE(swiglu)
 GATE(geglu)
 
-/* Its gradient is the same instruction. */
+/* The gradient of a scale is the same instruction. */
 static void scale(struct emit *e, int op, int x, int y) {
     struct instr *i = emit_instr(e, I_scale);
     i->in.scale.x = x;

@@ -2,7 +2,7 @@
  * writes zeros for the ids of others, so the result is a part of a sum. */
 #include "program/lower/lower.h"
 
-/* Rows of the table of an op whose operand k holds their numbers. */
+/* Looks up the rows of an op's table whose numbers are in operand k. */
 static struct instr *look_up(struct emit *e, int op, int k, int ids, int table, int y) {
     const struct model_op *o = op_of(e, op);
     struct instr *i = emit_instr(e, I_embedding);
@@ -35,7 +35,7 @@ static void embedding_forward(struct emit *e, int op) {
     look_up(e, op, 0, ids, table, y)->axes = lower_axes(e, op, ROLE_contracted);
 }
 
-/* Ids have no gradient, so the table is trained. */
+/* Ids have no gradient, so only the table is trained. */
 static void embedding_backward(struct emit *e, int op, const int *dy) {
     look_up_dw(e, op, 0, dy[0]);
 }

@@ -1,5 +1,6 @@
-/* Heads of x, and behind each of them that of z which its group has in common. Where heads are split finer
- * than z has heads, z is whole and its gradient a part of a sum, as of attention's keys. */
+/* Joins each head of x with the head of z that its group has in common. Where heads are
+ * split finer than z has heads, z is whole and its gradient a part of a sum, like
+ * attention's keys. */
 #include "program/lower/lower.h"
 
 static struct join_n shape_of(const struct emit *e, int op) {

@@ -25,7 +25,7 @@ static void maxpool_forward(struct emit *e, int op) {
     i->n.maxpool = numbers(e, op, &w);
 }
 
-/* Which one was the largest is found again in the operand. */
+/* The largest number of each window is found again in the operand. */
 static void maxpool_backward(struct emit *e, int op, const int *dy) {
     struct windows w = lower_windows(e, op, true);
     if (!lower_wants_gradient(e, op, 0))
@@ -50,7 +50,7 @@ static struct avgpool_n places(const struct emit *e, int op) {
                               .c = lower_size(e, op, o->space.n - 1)};
 }
 
-/* Split over places each rank has a part of the sum. */
+/* Where places are split, each rank has a part of the sum. */
 static void avgpool_forward(struct emit *e, int op) {
     int x = lower_operand(e, op, 0), y = lower_result(e, op, 0);
     struct instr *i = emit_instr(e, I_avgpool);

@@ -1,5 +1,5 @@
-/* Rotary positions (Su et al., RoFormer, 2021). A turn back is the gradient of a turn: nothing is
- * kept. */
+/* Rotary positions (Su et al., RoFormer, 2021). A turn's gradient is the turn back: nothing
+ * is kept. */
 #include "program/lower/lower.h"
 
 enum { BATCH, SEQ, HEADS, DIM }; /* of the iteration space, as in the kind's pattern */

@@ -18,7 +18,7 @@ struct routing {
     int64_t groups, tokens, choices;
 };
 
-/* slots[batch, .., t, k], under this map of the op. */
+/* The routing in slots[batch, .., t, k], under this map of the op. */
 static struct routing routing_of(const struct emit *e, int op, int slots,
                                  const struct axis_map *map) {
     const struct shape *s = shape_of(e, slots);
@@ -84,8 +84,8 @@ const struct lowering lower_route = {route_forward, route_backward};
 
 /* ---- dispatch and combine ----------------------------------------------------------------- */
 
-/* x[batch, .., t, h] and the slots' tensor y[e, batch, .., c, h], whichever of them is the operand:
- * both instructions have the same numbers. */
+/* The numbers of an instruction that moves tokens between x[batch, .., t, h] and the slots'
+ * tensor y[e, batch, .., c, h], whichever of them is the operand. */
 static struct dispatch_n moving_numbers(const struct emit *e, int op, int in_slots,
                                         const struct axis_map *slots_map, int experts,
                                         const struct axis_map *experts_map) {
@@ -117,8 +117,8 @@ static struct dispatch_n combine_numbers(const struct emit *e, int op) {
     return moving_numbers(e, op, 2, &o->in_map[2], o->in[0], &o->in_map[0]);
 }
 
-/* What finds no slot is counted by one rank of those that know it, and once: not again when the
- * op is recomputed. */
+/* Counts what finds no slot. One of the ranks that know it counts, and only once: not again
+ * when the op is recomputed. */
 static void count_dropped(struct emit *e, int op, int slots, const struct dispatch_n *n) {
     const struct axis_map *map = &op_of(e, op)->in_map[1];
     const struct layout *l = op_layout(e, op);

@@ -1,11 +1,11 @@
-/* What is said of positions: a table's rows added to them, rows put in front of them, one of them taken,
- * and their place exchanged with what stands behind them. Where positions are split, a rank adds or turns
- * the rows of its own; the other two need them all. */
+/* Ops over positions: a table's rows are added to them, rows are put in front of them, one
+ * of them is taken, and they are exchanged with the dim behind them. Where positions are
+ * split, a rank adds to or exchanges its own; the other two ops need all of them. */
 #include "program/lower/lower.h"
 
 /* ---- rows: of the space, as in the kind's pattern, from its end: s, h, n ---------------------- */
 
-/* One row for all positions is a row under `outer` more of them. */
+/* Positions that share one row of the table are counted in `outer`. */
 static struct rows_n rows_shape(const struct emit *e, int op) {
     const struct model_op *o = op_of(e, op);
     const int s = o->space.n - 3;

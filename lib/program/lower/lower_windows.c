@@ -1,20 +1,20 @@
-/* Windows over split dims: every rank gets the rows that its windows slide over, and
- * gives back what they say of rows that are not its own. Height comes first, then width
- * with the rows that came with height, and so corners need no message of their own
- * (Mesh-TensorFlow's halo exchange). */
+/* Windows over split dims: every rank gets the rows that its windows slide over, and gives
+ * back the gradients of those that are not its own. Height comes first, then width with the
+ * rows that came with height, so corners need no message of their own (Mesh-TensorFlow's
+ * halo exchange). */
 #include "program/halo.h"
 #include "program/lower/lower.h"
 
 enum { BATCH, HEIGHT, WIDTH, CHANNELS, DIMS }; /* of the space, as in the kinds' patterns */
 
-/* Elements of a dim of operand 0 in the whole. */
+/* The whole size of a dim of operand 0. */
 static int64_t operand_size(const struct emit *e, int op, int k) {
     const struct model_op *o = op_of(e, op);
     const struct shape *s = &e->m->tensors[o->in[0]].shape;
     return model_dim_size(e->m, s->dim[o->in_map[0].axis[k]], e->plan->micro_batch);
 }
 
-/* Do the windows stay inside the blocks, from their first row on? */
+/* Whether windows stay inside the blocks, from their first row on. */
 static bool stays_inside(const struct halo *h) {
     return h->step == h->rows && h->lead == 0 && h->window <= h->rows;
 }
@@ -50,14 +50,14 @@ struct windows lower_windows(const struct emit *e, int op, bool lowest) {
     return w;
 }
 
-/* What stands before and behind halo dim d, with the windows of the dims before it. */
+/* Elements before and behind halo dim d; before width, height has its windows' rows. */
 static void around(const struct windows *w, int d, int64_t *outer, int64_t *inner) {
     int64_t width = w->halo[1].rows;
     *outer = d ? w->batch * w->ih : w->batch;
     *inner = d ? w->c : width * w->c;
 }
 
-/* Rows that others lack go there, and theirs come; returns what came, or -1. */
+/* Sends the rows that others lack, and gets theirs; returns what came, or -1. */
 static int emit_exchange(struct emit *e, int op, int d, const struct halo *h, int64_t outer,
                          int64_t inner, int x, int64_t *got) {
     int64_t sent;
@@ -85,7 +85,7 @@ static int emit_exchange(struct emit *e, int op, int d, const struct halo *h, in
     return r;
 }
 
-/* The block along one dim becomes the rows of its windows. */
+/* Turns the block along one dim into the rows of its windows. */
 static int join(struct emit *e, int op, const struct windows *w, int d, int x) {
     struct halo h = w->halo[d];
     int64_t outer, inner, got;
@@ -132,7 +132,7 @@ int lower_windows_gradient(struct emit *e, int op, const struct windows *w) {
                         : lower_gradient(e, op, 0);
 }
 
-/* The gradient of a dim's windows becomes that of the block, in dx. */
+/* Turns the gradient of a dim's windows into that of the block, in dx. */
 static void add_back(struct emit *e, int op, const struct windows *w, int d, int from,
                      int dx) {
     struct halo h = w->halo[d];

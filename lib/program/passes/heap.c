@@ -44,7 +44,8 @@ static int64_t heap_hole_behind(const struct heap *h, int64_t offset) {
     return lo;
 }
 
-/* What is free on either side joins it; at the end of the region, that moves. */
+/* Joins the bytes with what is free on either side; at the region's end, that moves
+ * back. */
 void heap_give(struct heap *h, int64_t offset, int64_t bytes) {
     int64_t i = heap_hole_behind(h, offset);
     struct hole *p = h->holes.p, *before = i ? &p[i - 1] : NULL;

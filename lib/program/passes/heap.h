@@ -12,8 +12,9 @@
 
 #include <stdint.h>
 
-/* A region in use up to `end`, but for holes: free bytes between live blocks, by offset, none next to
- * another or to the end. There are few of them even where thousands of blocks live. */
+/* A region in use up to `end`, except for holes: free bytes between live blocks, by offset,
+ * none next to another or to the end. There are few of them even where thousands of blocks
+ * live. */
 struct hole {
     int64_t offset, bytes;
 };
@@ -21,7 +22,7 @@ struct heap {
     ARR(struct hole) holes;
     int64_t end, top; /* now, and at most so far */
 };
-/* Where that many bytes are from now on. */
+/* Takes that many bytes; returns where they begin. */
 int64_t heap_take(struct heap *h, int64_t bytes);
 void heap_give(struct heap *h, int64_t offset, int64_t bytes);
 void heap_release(struct heap *h);

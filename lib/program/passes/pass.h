@@ -1,5 +1,5 @@
-/* pass.h - inside the compiler: what each pass of passes.h is, a function of the stage under
- * construction. It reads what those before it left there.
+/* pass.h - inside the compiler: each pass of passes.h as a function of the stage under
+ * construction, which reads what those before it left there.
  */
 #ifndef WEFT_PASS_H
 #define WEFT_PASS_H

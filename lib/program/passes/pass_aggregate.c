@@ -1,22 +1,23 @@
-/* Sums over replicas of which the plan does not trust all.
+/* Replaces sums over replicas of which the plan does not trust all.
  *
- * What was emitted as a sum and is guarded becomes three instructions: every rank gets what all of them
- * have for the share of the numbers that it owns, takes the plan's rule over these rows, and an
- * all-reduce's shares are gathered again: as many bytes on the wire as a ring's. A long all-reduce goes
- * in pieces, so that rows take little memory.
+ * A guarded sum becomes up to three instructions: every rank gets what all of them have for
+ * its share of the numbers and takes the plan's rule over these rows, and the shares of an
+ * all-reduce are gathered again: as many bytes on the wire as a ring's. A long all-reduce
+ * goes in pieces, so that rows take little memory.
  *
- * A scatter that is started and waited for later (pass_prefetch.c) has its rule behind the wait. */
+ * A scatter that is started and waited for later (pass_prefetch.c) has its rule after the
+ * wait. */
 #include "program/passes/pass.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    /* Of the rows of one piece: long enough that no link notices, as those of pass_bucket.c. */
+    /* Rows of one piece: long enough that no link notices, as in pass_bucket.c. */
     PIECE_BYTES = 25 << 20,
 };
 
-/* Rows that are under way: started as the rows of the scatter with this work. */
+/* Rows under way, which are started in place of the scatter with this number. */
 struct rows {
     struct instr scatter;
     int buffer; /* -1: none with this number */
@@ -25,8 +26,8 @@ struct rows {
 struct guard {
     struct emit *e;
     struct rows *started; /* [n_works] */
-    int64_t
-        slot[1 << MESH_MAX_AXES]; /* 1 + where suspicions over these axes are; 0: none */
+    /* by axes: 1 + where suspicions over these are; 0: none yet */
+    int64_t slot[1 << MESH_MAX_AXES];
 };
 
 static enum opcode rule_of(const struct plan *p) {
@@ -47,7 +48,7 @@ static int rows_new(struct emit *e, int64_t elems, int like) {
     return emit_buffer(e, elems, e->buffers.p[like].dtype, MEM_temporaries);
 }
 
-/* y = the rule over rows of so many numbers altogether. */
+/* y = the rule over rows, which hold `elems` numbers in all. */
 static void locate(struct guard *a, unsigned axes, int rows, int y, int64_t elems) {
     struct instr *i = emit_instr(a->e, rule_of(a->e->plan));
     i->axes = axes;
@@ -58,7 +59,7 @@ static void locate(struct guard *a, unsigned axes, int rows, int y, int64_t elem
     i->slot = slot_of(a, axes);
 }
 
-/* What is sent of x: its rounding, where the plan sums so. */
+/* What is sent of x: its rounded numbers, where the plan sums in 16 bits. */
 static int sent_of(struct emit *e, int x, int64_t n) {
     if (e->plan->reduce == DTYPE_f32 || e->buffers.p[x].dtype != DTYPE_f32)
         return x;
@@ -67,8 +68,8 @@ static int sent_of(struct emit *e, int x, int64_t n) {
     return sent;
 }
 
-/* x[0 .. n) becomes the result in place. What the ranks do not divide is little: each has all rows of
- * it, and the rule over them, for itself. */
+/* Replaces x[0 .. n) with the result. A length that the ranks do not divide is small, so
+ * every rank gets all its rows and takes the rule over them for itself. */
 static void reduce(struct guard *a, unsigned axes, int x, int64_t n) {
     struct emit *e = a->e;
     const int64_t parts = mesh_group_size(e->mesh, axes);
@@ -106,8 +107,8 @@ static int64_t least_common(int64_t a, int64_t b) {
     return a / x * b;
 }
 
-/* In pieces that begin where buffers may, behind them what is left of the ranks' even shares. What has no
- * place yet is one. */
+/* Reduces in pieces that begin where buffers may, and then what is left over beyond even
+ * shares. A buffer that has no place yet is one piece. */
 static void reduce_all(struct guard *a, const struct instr *ins) {
     struct emit *e = a->e;
     const int x = ins->in.all_reduce.x;
@@ -125,7 +126,8 @@ static void reduce_all(struct guard *a, const struct instr *ins) {
     }
 }
 
-/* The rows come instead of the sum that was to be scattered; a started one's with its wait. */
+/* Gets the rows, not the scattered sum. If that is only started, the rule follows its
+ * wait. */
 static void scatter(struct guard *a, struct instr ins) {
     const int64_t n = ins.n.reduce_scatter.elems;
     const int y = ins.out.reduce_scatter.y,

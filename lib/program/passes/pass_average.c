@@ -1,13 +1,15 @@
 /* Means over replicas that train apart.
  *
- * What outlives a step, parameters and the optimizer's state, is what replicas differ in. One segment
- * takes the mean over all replicas: the schedule's every few steps, or before a checkpoint is
- * written. Where the plan has them meet in pairs, another one takes the mean of two and two. Of
- * parameters with masters these are what is averaged, and rounded again.
+ * Replicas differ in what outlives a step: parameters and the optimizer's state. One
+ * segment takes the mean over all replicas, every few steps as the schedule says, or before
+ * a checkpoint is written. Where the plan has replicas meet in pairs, another one takes the
+ * mean of each pair. Masters are averaged in place of their parameters, which are rounded
+ * again.
  *
- * Buffers that stand side by side in memory go together, in pieces as long as a link needs to be busy,
- * so that a partner's copy takes little memory. What lives on the host comes to the device and goes
- * back. Under ZeRO each rank has its share averaged, and the whole is gathered again. */
+ * Buffers that lie side by side in memory go together, in pieces just long enough to keep a
+ * link busy, so that a partner's copy takes little memory. What lives on the host comes to
+ * the device and goes back. Under ZeRO each rank has its share averaged, and the whole is
+ * gathered again. */
 #include "program/emit/params.h"
 #include "program/passes/pass.h"
 
@@ -29,7 +31,7 @@ static void divide(struct emit *e, int x, int64_t n, int by) {
     i->replicas = by;
 }
 
-/* x[0 .. n), which replicas along these axes have, becomes the mean of theirs. */
+/* Makes x[0 .. n), which replicas along these axes have, the mean of theirs. */
 static void mean(const struct meeting *m, unsigned axes, int x, int64_t n) {
     struct emit *e = m->e;
     if (!m->pairs) {
@@ -46,7 +48,7 @@ static void mean(const struct meeting *m, unsigned axes, int x, int64_t n) {
     divide(e, x, n, 2);
 }
 
-/* A buffer of the device with what a buffer of the host has; the same one, where it is not there. */
+/* A buffer on the device with the contents of x; x itself, unless it is on the host. */
 static int fetch(struct emit *e, int x) {
     struct buffer b = e->buffers.p[x];
     if (!b.host)
@@ -70,7 +72,7 @@ static void put_back(struct emit *e, int y, int x) {
 
 /* ---- runs of memory ------------------------------------------------------------------------- */
 
-/* Bytes of the arena, from some buffer on, that all are averaged over the same axes. */
+/* A run of the arena's bytes, from a buffer on, that is averaged over the same axes. */
 struct run {
     unsigned axes;
     int first; /* buffer */
@@ -89,7 +91,7 @@ static void average_run(const struct meeting *m, const struct run *r) {
     }
 }
 
-/* The run grows by a buffer, or is averaged, and the buffer begins another. */
+/* Grows the run by a buffer, or averages it and begins another with the buffer. */
 static void run_add(const struct meeting *m, struct run *r, unsigned axes, int buffer) {
     const struct buffer b = m->e->buffers.p[buffer]; /* a copy: average_run adds buffers */
     if (r->to > r->from && (r->axes != axes || r->to != b.offset)) {
@@ -141,14 +143,14 @@ static void average_states(const struct meeting *m) {
     e->param = -1;
 }
 
-/* Is its own memory what is to be averaged: all numbers, in f32, on the device? */
+/* Whether a parameter's own memory is averaged: whole, in f32, on the device. */
 static bool is_plain(const struct emit *e, const struct param_instance *p) {
     struct placement share = param_share(e, p->param, p->place, ZERO_OPTIMIZER);
     const struct buffer *b = &e->buffers.p[p->buffer];
     return b->dtype == DTYPE_f32 && placement_equal(share, p->place) && !b->host;
 }
 
-/* The rank's share, from the master where there is one, and the whole gathered again. */
+/* Averages the rank's share, or rounds its averaged master, and gathers the whole again. */
 static void average_share(const struct meeting *m, const struct param_instance *p) {
     struct emit *e = m->e;
     const struct shape *s = &e->m->params[p->param].shape;
@@ -192,7 +194,7 @@ static void average_params(const struct meeting *m) {
     e->param = -1;
 }
 
-/* Other instances of the stage are made of the one at home. */
+/* Makes the stage's other instances anew from the one at home. */
 static void renew_copies(struct emit *e) {
     for (int64_t i = 0; i < e->params.n; i++) {
         const struct param_instance q = e->params.p[i];

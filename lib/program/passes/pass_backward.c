@@ -3,7 +3,7 @@
 #include "program/lower/lower.h"
 #include "program/passes/pass.h"
 
-/* The last contribution to a received tensor's gradient is there: send the sum back. */
+/* Sends the gradient of a received tensor back, once its last contribution is there. */
 static void send_gradient(struct emit *e, int tensor) {
     struct extents sizes = emit_extents(e, &e->m->tensors[tensor].shape);
     struct placement place = e->avails.p[e->gradient[tensor]].place;
@@ -13,7 +13,8 @@ static void send_gradient(struct emit *e, int tensor) {
     transfer_send(e, transfer_find(e, tensor, -1, true, e->stage, home), place, buffer);
 }
 
-/* The first op of this stage that reads a received tensor ends its backward pass. */
+/* A received tensor's first reader in the stage adds the last contribution to its
+ * gradient. */
 static void send_finished_gradients(struct emit *e, int op) {
     const struct model_op *o = &e->m->ops[op];
     for (int k = 0; k < o->n_in; k++) {
@@ -28,8 +29,8 @@ static void send_finished_gradients(struct emit *e, int op) {
     }
 }
 
-/* A tensor that many ops read, such as an encoder's output, would else hold a contribution of each of them
- * until that of the first one is there. */
+/* A tensor that many ops read, such as an encoder's output, would otherwise hold a
+ * contribution of each of them until that of the first one is there. */
 static void gather_unfinished_gradients(struct emit *e, int op) {
     const struct model_op *o = &e->m->ops[op];
     for (int k = 0; k < o->n_in; k++)
@@ -45,7 +46,8 @@ void pass_backward(struct emit *e) {
         const struct model_op *o = &e->m->ops[op];
         if (!model_has_backward(e->m, op))
             continue;
-        if (e->early[i] > 0) { /* all but what is sent is there (pass_logits.c) */
+        /* done in the forward pass, except for sending (pass_logits.c) */
+        if (e->early[i] > 0) {
             send_finished_gradients(e, op);
             continue;
         }

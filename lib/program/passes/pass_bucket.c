@@ -1,8 +1,9 @@
 /* All-reduces of gradients in buckets.
  *
- * Neighbouring gradients that are reduced over the same group, one behind the other, are one
- * all-reduce: fewer of them pay latency. Where reductions run while the backward pass computes, a
- * bucket is closed once it is large enough to be worth starting. */
+ * Neighbouring gradients that are reduced over the same group, one after the other, become
+ * one all-reduce, so that latency is paid less often. Where reductions run while the
+ * backward pass computes, a bucket is closed once it is large enough to be worth starting.
+ */
 #include "program/passes/pass.h"
 
 enum {
@@ -10,12 +11,12 @@ enum {
     BUCKET_BYTES = 25 << 20,
 };
 
-/* Is it about a running statistic, which is reduced in f32 under every plan? */
+/* Whether it is about a running statistic, which is reduced in f32 under every plan. */
 static bool is_statistic(const struct emit *e, const struct instr *ins) {
     return ins->param >= 0 && e->m->params[ins->param].running;
 }
 
-/* May the second all-reduce be part of the first? */
+/* Whether the second all-reduce may become part of the first. */
 static bool may_join(const struct emit *e, const struct instr *last,
                      const struct instr *ins) {
     if (last->code != I_all_reduce || ins->code != I_all_reduce ||
@@ -30,7 +31,7 @@ static bool may_join(const struct emit *e, const struct instr *last,
            b->offset == a->offset + buffer_bytes(a);
 }
 
-/* The first one reduces both: a buffer that spans theirs. */
+/* Lets the first one reduce both, in a buffer that spans theirs. */
 static void join(struct emit *e, struct instr *last, const struct instr *ins) {
     struct buffer both = e->buffers.p[last->in.all_reduce.x];
     const struct buffer b = e->buffers.p[ins->in.all_reduce.x];

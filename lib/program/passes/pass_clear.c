@@ -1,8 +1,8 @@
-/* What begins the next step at zero.
+/* Clears gradients for the next step.
  *
- * Gradients that no instruction of the first micro-batch writes (pass_fresh.c) are set to zero when
- * the optimizer has read them, by the step's last instruction. They stand together in memory
- * (pass_persistent.c), so they are one buffer to it. */
+ * Gradients that no instruction of the first micro-batch writes (pass_fresh.c) are set to
+ * zero when the optimizer has read them, by the step's last instruction. They lie together
+ * in memory (pass_persistent.c), so one buffer covers them. */
 #include "program/passes/pass.h"
 
 void pass_clear(struct emit *e) {

@@ -3,7 +3,7 @@
 #include "program/lower/lower.h"
 #include "program/passes/pass.h"
 
-/* To every stage that reads it. */
+/* Sends a tensor to every stage that reads it. */
 static void send_result(struct emit *e, int tensor) {
     struct placement place = placement_replicate();
     int buffer = -1;

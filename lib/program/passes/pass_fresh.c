@@ -1,9 +1,10 @@
-/* Which gradients need not be set to zero before a step.
+/* Finds the gradients that need not be set to zero before a step.
  *
- * Gradients are sums over micro-batches, and the first of these can write what the others add to: a
- * pass over all gradients is saved, and of products a reading of theirs. So an instruction that can
- * (FRESH in instr.def) and is the first of a micro-batch to touch its gradients is marked. Micro-batches
- * have their passes in order under every schedule, so the first of a step is number 0.
+ * Gradients are sums over micro-batches, and the first of these can write what the others
+ * add to. That saves a pass over all gradients and, in products, reading them once. So an
+ * instruction that can do this (FRESH in instr.def) and is the first of a micro-batch to
+ * touch its gradients is marked. Micro-batches have their passes in order under every
+ * schedule, so the first of a step is number 0.
  *
  * What something else touches first is cleared (pass_clear.c). */
 #include "program/passes/pass.h"
@@ -30,7 +31,7 @@ static int *first_touches(const struct emit *e) {
     return first;
 }
 
-/* Are all its sums gradients that nobody has touched? */
+/* Whether all its sums are gradients that nothing has touched before. */
 static bool may_write(const struct emit *e, const int *first, int i) {
     const struct instr *ins = &e->instrs.p[i];
     const struct instr_info *info = instr_info(ins->code);

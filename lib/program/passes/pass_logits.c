@@ -1,15 +1,16 @@
 /* Logits in pieces.
  *
- * What a head makes of a row, one number for every word of the vocabulary, is often the largest tensor of
- * a model, and would be kept until the backward pass begins, though its loss alone reads it. But where
- * gradients begin nothing has to be waited for: so a head, its loss and the gradients of both are made
- * together, in the forward pass, for one piece of the rows after the other. A piece's logits are
- * temporary, and for the backward pass the gradient of what the head reads is kept, instead of what it
- * reads and of all logits. No product is computed twice (Hsu et al., Liger Kernel, 2024).
+ * The logits that a head makes, one number a row for every word of the vocabulary, are
+ * often the largest tensor of a model, and would be kept until the backward pass begins,
+ * though only their loss reads them. But gradients begin at the loss, so there is nothing
+ * to wait for: a head, its loss and the gradients of both are made together, in the forward
+ * pass, for one piece of the rows after the other. A piece's logits are temporary. For the
+ * backward pass the gradient of what the head reads is kept, instead of what it reads and
+ * of all logits. No product is computed twice (Hsu et al., Liger Kernel, 2024).
  *
- * A chain is a product of rows and a weight, a soft cap or a scale if the model has one, and the loss, all
- * under placements that agree, of tensors that nobody else reads. Other losses stay as they are.
- * While evaluating, what is only for gradients is left out. */
+ * A chain is a product of rows and a weight, a soft cap or a scale if the model has one,
+ * and the loss, all under placements that agree, of tensors that nobody else reads. Other
+ * losses stay as they are. Evaluating leaves out what is only for gradients. */
 #include "program/lower/lower.h"
 #include "program/passes/pass.h"
 
@@ -20,7 +21,7 @@
 enum { CHAIN_MAX = 4 };
 struct chain {
     int ops[CHAIN_MAX], n;
-    int64_t rows, piece; /* on this rank: of all, of a piece */
+    int64_t rows, piece; /* on this rank: all of them, those of a piece */
     int x, targets;      /* buffers: what the head and the loss read */
 };
 
@@ -30,7 +31,7 @@ static bool is_here(const struct emit *e, int op) {
     return op >= 0 && e->plan->stage_of[op] == e->stage;
 }
 
-/* Does no other op read the tensor, and this one once? */
+/* Whether this op is the only reader of the tensor, and reads it once. */
 static bool reads_alone(const struct emit *e, int op, int tensor) {
     int readers = 0;
     for (int i = 0; i < e->m->n_ops; i++)
@@ -39,7 +40,7 @@ static bool reads_alone(const struct emit *e, int op, int tensor) {
     return readers == 1 && e->m->ops[op].in[0] == tensor;
 }
 
-/* Does what one op makes go to the next without a conversion, and its gradient back? */
+/* Whether one op's result goes to the next without a conversion, and its gradient back. */
 static bool agree(const struct emit *e, int from, int to) {
     struct placement back =
         placement_result(e->mesh, op_layout(e, to), &e->m->ops[to].in_map[0]);
@@ -72,7 +73,8 @@ static bool has_op(const struct chain *c, int op) {
 
 /* ---- which instructions ------------------------------------------------------------------- */
 
-/* Works on each row by itself; the first number of its shape counts rows, or elements of them. */
+/* Whether it works on each row by itself; its first number counts rows, or their
+ * elements. */
 static bool by_rows(enum opcode code) {
     return code == I_linear || code == I_linear_dx || code == I_linear_dw ||
            code == I_bias_dw || code == I_softcap || code == I_softcap_dx ||
@@ -107,7 +109,7 @@ static bool mark(const struct emit *e, const struct chain *c, bool *part, bool *
     return begun;
 }
 
-/* Rows, so that a part of a buffer with so many of them begins where buffers may. */
+/* The rows that a piece must have, or a multiple, so that each begins where buffers may. */
 static int64_t unit_of(const struct emit *e, int buffer, int64_t rows) {
     const struct buffer *b = &e->buffers.p[buffer];
     const int64_t row = b->elems / rows * dtype_size(b->dtype);
@@ -136,7 +138,7 @@ static bool measure(const struct emit *e, const bool *part, struct chain *c) {
     return c->piece < c->rows;
 }
 
-/* Can the forward pass be cut as it stands? */
+/* Whether the forward pass can be cut as it stands. */
 static bool can_cut(const struct emit *e, struct chain *c) {
     bool *part = mem_array((size_t)e->instrs.n, sizeof *part);
     bool *made = mem_array((size_t)e->buffers.n, sizeof *made);
@@ -148,7 +150,7 @@ static bool can_cut(const struct emit *e, struct chain *c) {
 
 /* ---- pieces ------------------------------------------------------------------------------- */
 
-/* Another instruction, that does so many of the rows. */
+/* Makes the instruction do only so many of the rows. */
 static void set_rows(struct instr *ins, int64_t all, int64_t rows) {
     ins->n.v[0] = ins->n.v[0] / all * rows;
 }
@@ -162,7 +164,7 @@ struct cut {
     int64_t first, rows; /* of the piece */
 };
 
-/* A part of what stands there as a whole, or a temporary for this piece alone. */
+/* The buffer of this piece: a part of a whole one, or a temporary for the piece alone. */
 static int piece_of(struct cut *t, int buffer, int64_t elems) {
     if (t->now[buffer] >= 0)
         return t->now[buffer];
@@ -176,7 +178,7 @@ static int piece_of(struct cut *t, int buffer, int64_t elems) {
     return t->now[buffer] = (int)t->e->buffers.n - 1;
 }
 
-/* Operands whose size depends on how many rows there are have them. */
+/* Emits the instruction for one piece: operands whose size depends on the rows are cut. */
 static void push_piece(struct cut *t, struct instr ins) {
     struct instr_work none, some;
     struct instr nothing = ins;
@@ -193,7 +195,7 @@ static void push_piece(struct cut *t, struct instr ins) {
     arr_push(&t->e->instrs, ins);
 }
 
-/* What is not of the chain comes first: it waits for nothing that the chain makes. */
+/* What is not of the chain comes first, since it needs nothing that the chain makes. */
 static void cut(struct emit *e, const struct chain *c, const bool *part, const bool *made) {
     struct cut t = {e, c, made, .n = e->buffers.n};
     struct instr *old = e->instrs.p;
@@ -215,7 +217,7 @@ static void cut(struct emit *e, const struct chain *c, const bool *part, const b
     free(old);
 }
 
-/* The gradient of what the head reads is wanted by others, as a whole. */
+/* Others want the gradient of what the head reads, as a whole. */
 static void keep_gradient(const struct emit *e, const struct chain *c, bool *made) {
     for (int64_t i = 0; i < e->instrs.n; i++) {
         const struct instr *ins = &e->instrs.p[i];
@@ -247,7 +249,8 @@ static void lower_early(struct emit *e, const struct chain *c) {
     }
 }
 
-/* What a stage keeps on hosts is found by whole buffers (pass_offload.c). */
+/* Whether all but the optimizer's state is on the device: pass_offload.c sees whole
+ * buffers. */
 static bool stays_on_device(const struct emit *e) {
     for (int i = 0; i < e->st->n_ops; i++)
         if (e->st->offload[i] & ~OFFLOAD_optimizer)

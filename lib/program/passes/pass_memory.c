@@ -1,17 +1,18 @@
 /* The memory plan: which bytes of the arena each buffer has.
  *
- * What outlives its segment before the end of the step is an activation and has a place per
- * micro-batch in flight; the rest is temporary and shares one region, by best fit in the order of
- * time. No activation outlives the last micro-batch, so what is temporary at the end of a step begins
- * where they do: shares of gradients under ZeRO, or their rounding, take no memory of their own. The
- * predictor and the executor read the numbers that are worked out here. */
+ * What outlives its segment before the step's end is an activation and has a place for each
+ * micro-batch in flight; the rest is temporary and shares one region, by best fit in the
+ * order of time. No activation outlives the last micro-batch, so temporaries of the step's
+ * end begin where activations do: shares of gradients under ZeRO, or rounded gradients,
+ * take no memory of their own. The predictor and the executor read the numbers that are
+ * worked out here. */
 #include "program/passes/heap.h"
 #include "program/passes/pass.h"
 #include "program/scalars.h"
 
 #include <string.h>
 
-/* The end of the step is one in this: what is reduced waits there for the update. */
+/* The segments of the step's end count as one: what is reduced waits for the update. */
 static void classify_one(const struct emit *e, struct buffer *b, struct life life) {
     int first = emit_segment(e, life.first), last = emit_segment(e, life.last);
     bool kept = first != last && first < SEG_REDUCE;
@@ -32,7 +33,7 @@ static void classify(struct emit *e) {
     }
 }
 
-/* Those of one pool in one slot; returns its bytes. */
+/* Places the activations of one pool in a slot; returns the slot's bytes. */
 static int64_t lay_out_slot(struct emit *e, unsigned pool, bool host, int64_t at) {
     int64_t start = at;
     for (int64_t i = 0; i < e->buffers.n; i++) {
@@ -45,7 +46,7 @@ static int64_t lay_out_slot(struct emit *e, unsigned pool, bool host, int64_t at
     return at - start;
 }
 
-/* Pool by pool, all slots of one before the next. */
+/* Places activations pool by pool, all slots of one before the next. */
 static int64_t lay_out_slots(struct emit *e, int64_t at) {
     struct stage_program *out = e->out;
     int64_t start = at;
@@ -59,8 +60,8 @@ static int64_t lay_out_slots(struct emit *e, int64_t at) {
     return at - start;
 }
 
-/* The same order on the host, behind what stands there as long as the program runs; temporaries are
- * never there. */
+/* Places activations on the host in the same order, behind what stays there as long as the
+ * program runs. Temporaries are never there. */
 static void lay_out_host(struct emit *e) {
     struct stage_program *out = e->out;
     for (unsigned p = 0; p < POOL_COUNT; p++) {
@@ -71,7 +72,7 @@ static void lay_out_host(struct emit *e) {
     out->host_bytes = out->own_host;
 }
 
-/* Where the whole of it is. */
+/* Places parts where the whole is. */
 static void place_parts(struct emit *e) {
     for (int64_t i = 0; i < e->buffers.n; i++) {
         struct buffer *b = &e->buffers.p[i];
@@ -102,9 +103,9 @@ static void place_at(struct emit *e, struct heap *h, int at) {
     }
 }
 
-/* Segments of a micro-batch share the bytes of temporaries, since a rank is in one of them at a
- * time; those of the step's end are one, for the norm stands between them. The former begin at `at`,
- * behind the activations, the latter with these. */
+/* Segments of a micro-batch share the bytes of temporaries, since a rank is in one of them
+ * at a time. Those of the step's end count as one, since temporaries outlive the norm. The
+ * former begin at `at`, behind the activations, the latter where these do. */
 static void lay_out_temporaries(struct emit *e, int64_t at) {
     struct stage_program *out = e->out;
     for (int s = 0; s < SEG_COUNT; s++) {
@@ -124,8 +125,8 @@ static void lay_out_temporaries(struct emit *e, int64_t at) {
     out->own[MEM_temporaries] = out->temporaries[0] > beyond ? out->temporaries[0] : beyond;
 }
 
-/* Order of the arena: parameters, gradients, optimizer, slots of activations, temporaries, scalars, as
- * if the stage were alone on its group; link.c moves what is not. */
+/* Order of the arena: parameters, gradients, optimizer, slots of activations, temporaries,
+ * scalars, as if the stage were alone on its group; if it is not, link.c moves them. */
 void pass_memory(struct emit *e) {
     struct stage_program *out = e->out;
     int64_t *own = out->own;

@@ -1,11 +1,12 @@
 /* What does not fit on a device lives in the memory of its host.
  *
- * A plan names what of an op is kept there: its parameters, the state of their optimizer, what its
- * forward pass keeps for the backward (Rhu et al., vDNN, 2016; Ren et al., ZeRO-Offload, 2021). Such
- * a buffer is spilled as a register allocator spills: it moves to the host's arena, and each block
- * that touches it has a copy on the device, reloaded before the first use if that reads it, offloaded
- * behind the last one if any wrote. With overlap, a reload starts a block ahead and an offload
- * ends a block later. It goes before the memory plan, to which the copies are temporaries. */
+ * A plan names what of an op is kept there: its parameters, the state of their optimizer,
+ * what its forward pass keeps for the backward pass (Rhu et al., vDNN, 2016; Ren et al.,
+ * ZeRO-Offload, 2021). Such a buffer is spilled as a register allocator spills: it moves to
+ * the host's arena, and each block that touches it has a copy on the device, reloaded
+ * before its first use if that reads it, offloaded after its last one if any wrote. With
+ * overlap, a reload starts a block ahead and an offload ends a block later. The pass comes
+ * before the memory plan, to which the copies are temporaries. */
 #include "program/passes/pass.h"
 
 #include <limits.h>
@@ -20,12 +21,12 @@ struct visit {
     int first, last; /* instructions */
     bool reads;      /* the first use does */
     bool writes;     /* some use does */
-    int from,
-        until; /* where a copy of it may begin and end at the earliest and latest: another
-                        visit in this segment has the buffer before and behind */
+    /* the earliest place where a copy may begin and the latest where it may end: another
+     * visit in this segment has the buffer before and behind */
+    int from, until;
 };
 
-/* An instruction that goes before another; of several at one place, by rank, then in order. */
+/* An instruction to insert before another; several at one place by rank, then in order. */
 enum { RANK_OFFLOAD, RANK_OFFLOADED, RANK_RELOAD, RANK_RELOADED };
 struct insert {
     int before, rank, order;
@@ -37,7 +38,7 @@ struct spill {
     ARR(struct visit) visits;
     ARR(struct insert) inserts;
     int *current;   /* [buffers] visit, or -1 */
-    int *seen;      /* [units] place in `units` */
+    int *seen;      /* [units] index in `units` */
     ARR(int) units; /* of the segment at hand: first instruction of each, in order */
 };
 
@@ -61,7 +62,7 @@ static bool reads(const struct instr *ins, int buffer) {
     return false;
 }
 
-/* Values of this op that the forward pass leaves to a later segment. */
+/* Chooses values of offloaded ops that the forward pass leaves to a later segment. */
 static void choose_activations(struct emit *e) {
     int *maker = mem_array((size_t)e->buffers.n, sizeof *maker);
     memset(maker, -1, sizeof *maker * (size_t)e->buffers.n);
@@ -104,14 +105,15 @@ static int unit_of(const struct emit *e, const struct instr *ins) {
     return block < 0 ? e->m->n_blocks + ins->op : block;
 }
 
-/* What the forward pass makes stays on the device as long as that pass needs it. */
+/* Whether a use belongs to the visit. What the forward pass makes stays on the device as
+ * long as that pass needs it. */
 static bool goes_on(const struct spill *s, const struct visit *v, int segment, int unit) {
     return v->segment == segment &&
            (v->unit == unit ||
             (segment == SEG_FORWARD && s->e->buffers.p[v->buffer].mem == MEM_temporaries));
 }
 
-/* The visit of this use, made if it is the first. */
+/* The visit that a use belongs to, made if the use is its first. */
 static int visit_of(struct spill *s, int buffer, int segment, int i) {
     struct emit *e = s->e;
     const struct instr *ins = &e->instrs.p[i];
@@ -180,8 +182,8 @@ static void find_units(struct spill *s, int segment) {
     }
 }
 
-/* The place as far into the unit before (by -1) or behind (by 1) as i is into its own, or the
- * segment's beginning or end. */
+/* The place as far into the unit before (by -1) or behind (by 1) as i is into its own, or
+ * the segment's beginning or end. */
 static int counterpart(const struct spill *s, const struct visit *v, int i, int by) {
     int unit = s->seen[v->unit], other = unit + by;
     if (other < 0)
@@ -244,8 +246,8 @@ static int compare_inserts(const void *a, const void *b) {
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-/* The instructions once more, with the copies between them. What goes before a segment's first
- * belongs to it, unless it ends what was begun in the one before. */
+/* Writes the instructions again, with the copies between them. What goes before a segment's
+ * first one belongs to that segment, unless it ends what the segment before began. */
 static void write_all(struct spill *s) {
     struct emit *e = s->e;
     struct instr *old = e->instrs.p;

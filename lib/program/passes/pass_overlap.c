@@ -1,10 +1,11 @@
-/* Gradient reductions while the last backward pass computes.
+/* Starts gradient reductions while the last backward pass computes.
  *
- * The last backward of a step is the backward once more, with each reduction of the step's end
- * started as soon as the last gradient that it covers is complete; the end only waits. So are the
- * last weight gradients, where those are apart. Reductions were merged into buckets before
- * (pass_bucket.c), so that few and large ones are under way (Li et al., PyTorch Distributed, VLDB
- * 2020). The bits do not change: the same sums are taken over the same groups. */
+ * The last backward segment of a step is the backward segment once more, with each
+ * reduction of the step's end started as soon as the last gradient that it covers is
+ * complete; the end only waits. The same holds for the last weight gradients, where those
+ * are apart. Reductions were merged into buckets before (pass_bucket.c), so that few and
+ * large ones are under way (Li et al., PyTorch Distributed, VLDB 2020). The bits do not
+ * change: the same sums are taken over the same groups. */
 #include "program/passes/pass.h"
 
 #include <stdlib.h>
@@ -31,9 +32,10 @@ static bool touches(const struct emit *e, const struct instr *ins, struct bytes 
     return false;
 }
 
-/* The instruction of a micro-batch after which a reduction may start, or -1 when it is none of
- * gradients that nothing else touched since. What forward passes alone touch (pass_logits.c) is
- * complete before the last backward pass begins. */
+/* The instruction of a micro-batch after which a reduction may start; -1 if it is not a
+ * reduction of gradients, or if something else at the step's end touches them before it.
+ * What only forward passes touch (pass_logits.c) is complete before the last backward
+ * pass. */
 static int ready_after(const struct emit *e, int at) {
     const struct instr *ins = &e->instrs.p[at];
     if (ins->code != I_all_reduce ||
@@ -50,7 +52,7 @@ static int ready_after(const struct emit *e, int at) {
     return last < 0 || last >= backward ? last : backward - 1;
 }
 
-/* The reduction itself waits at the step's end; returns what starts it. */
+/* Leaves only the wait for a reduction at the step's end; returns what starts it. */
 static struct instr split(struct emit *e, struct instr *ins) {
     struct instr start = *ins;
     *ins = emit_start(e, &start);
@@ -78,9 +80,9 @@ static void write_starts(struct emit *e, const struct starts *s, int after) {
             arr_push(&e->instrs, s->list.p[k].ins);
 }
 
-/* Writes segment `seg` and, where reductions start in it, its copy with each start behind the
- * instruction that completes its gradients, or in front of all if that is a forward pass: the segment
- * that follows it in the list. */
+/* Writes segment `seg` and, where reductions start in it, the segment that follows it in
+ * the list: a copy with each start after the instruction that completes its gradients, or
+ * in front of all if a forward pass completes them. */
 static void write_last(struct emit *e, const struct instr *old, enum segment seg,
                        const struct starts *s) {
     int first = e->seg_first[seg], end = e->seg_first[seg + 1];

@@ -1,10 +1,10 @@
-/* Where parameters, gradients and the optimizer's state stand, as long as the program runs: from the
- * beginning of the arena on, class by class, and in the host's likewise. */
+/* Places parameters, gradients and the optimizer's state, which stay there as long as the
+ * program runs: class by class, from the beginning of the arena, and of the host's. */
 #include "program/passes/pass.h"
 
 #include <stdlib.h>
 
-/* Offsets one after the other for a fixed class. */
+/* Gives the buffers of a class offsets one after the other; returns their bytes. */
 static int64_t lay_out(struct emit *e, enum memory_class mem, bool host, const int *order,
                        int64_t n, int64_t at) {
     int64_t start = at;
@@ -22,7 +22,7 @@ struct buffer_order {
     ARR(int) list;
 };
 
-/* In the order in which the update reduces them. */
+/* Lists gradients in the order in which the update reduces them. */
 static void list_gradients(const struct emit *e, bool cleared, struct buffer_order *out) {
     for (int64_t i = 0; i < e->params.n; i++)
         for (int64_t g = e->grad_of[e->params.p[i].param]; g >= 0 && g < e->grads.n; g++) {
@@ -33,7 +33,7 @@ static void list_gradients(const struct emit *e, bool cleared, struct buffer_ord
         }
 }
 
-/* Those that are cleared stand before the others: one instruction does it (pass_clear.c). */
+/* Gradients to clear come first, so that one instruction clears them (pass_clear.c). */
 static int *gradient_order(const struct emit *e, int64_t *n) {
     struct buffer_order order = {{0}};
     list_gradients(e, true, &order);

@@ -1,23 +1,23 @@
-/* Shards under way while the ops of another block compute.
+/* Moves shards while the ops of another block compute.
  *
- * Under ZeRO 3 an op waits for its parameters to be gathered, under ZeRO 2 for its gradients to be
- * reduced. Here the gathers start a block ahead (the k-th op of a block starts those of the k-th op of
- * the next), and what a reduction gives is added to the share a block later. So about one block's
- * parameters and one block's gradients are whole at a time, besides those of the op at hand. It goes
- * before the memory plan, to which what is under way is alive. Sums are taken in the same order as
- * without. */
+ * Under ZeRO 3 an op waits for its parameters to be gathered, under ZeRO 2 for its
+ * gradients to be reduced. Here the gathers start a block ahead (the k-th op of a block
+ * starts those of the k-th op of the next), and the result of a reduction is added to the
+ * share a block later. So about one block's parameters and one block's gradients are whole
+ * at a time, besides those of the op at hand. The pass comes before the memory plan, to
+ * which what is under way is alive. Sums are taken in the same order as without it. */
 #include "program/passes/pass.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The instructions of one op that stand together. Unit: a block, or one op outside of blocks. */
+/* Consecutive instructions of one op. Unit: a block, or one op outside of blocks. */
 struct run {
     int first; /* instruction of the segment */
     int unit;
 };
 
-/* An instruction that goes before another. */
+/* An instruction to insert before another. */
 struct moved {
     int before;
     struct instr ins;
@@ -31,7 +31,7 @@ struct prefetch {
     bool *gone;        /* [n] moved elsewhere */
     ARR(struct run) runs;
     ARR(int) units;           /* first run of each, and an end */
-    ARR(struct moved) starts; /* by place, as are those below */
+    ARR(struct moved) starts; /* by place, like ends */
     ARR(struct moved) ends;
 };
 
@@ -54,8 +54,8 @@ static void find_runs(struct prefetch *p) {
     arr_push(&p->units, (int)p->runs.n);
 }
 
-/* The run at the same place of the unit `by` units on; the unit's last where it is shorter. The first
- * unit has none before it: there it is the run before. -1 behind the last unit. */
+/* The run at the same place in the unit `by` units on, or that unit's last one where it is
+ * shorter. Before the first unit it is the run before; behind the last unit, -1. */
 static int counterpart(const struct prefetch *p, int run, int by) {
     int unit = p->runs.p[run].unit, other = unit + by;
     if (other < 0)
@@ -74,13 +74,13 @@ static bool touches(const struct instr *ins, int buffer) {
     return false;
 }
 
-/* Is what a gather sends rounded just before it? */
+/* Whether what a gather sends is rounded just before it. */
 static bool is_rounded(const struct prefetch *p, const struct instr *ins, int i) {
     return i && p->old[i - 1].code == I_narrow &&
            p->old[i - 1].out.narrow.y == ins->in.all_gather.x;
 }
 
-/* A gather of a share: its start goes ahead, but not past another gather of the same; the wait stays. */
+/* Starts a share's gather ahead, but behind what touches the share. Its wait stays. */
 static void start_early(struct prefetch *p, struct instr *ins, int i, int share) {
     int there = counterpart(p, p->run_of[i], -1), own = is_rounded(p, ins, i) ? i - 1 : i;
     int least = p->runs.p[there].first, at = own;
@@ -98,8 +98,7 @@ static void start_early(struct prefetch *p, struct instr *ins, int i, int share)
     arr_push(&p->starts, (struct moved){at, start});
 }
 
-/* A reduction into a share starts where it stands; the wait and what follows, up to the sum, come
- * later. */
+/* Starts a reduction into a share where it stands; wait, sum and all between come later. */
 static void end_later(struct prefetch *p, struct instr *ins, int i) {
     int there = counterpart(p, p->run_of[i], 1);
     int at = there < 0 || there + 1 == p->runs.n ? p->n : p->runs.p[there + 1].first;
@@ -122,7 +121,7 @@ static void move_one(struct prefetch *p, struct instr *ins, int i) {
         end_later(p, ins, i);
 }
 
-/* Ends before starts at one place: what they give up may be taken. */
+/* At one place ends come before starts, which may take the memory that they give up. */
 static void write_segment(struct prefetch *p) {
     int64_t start = 0, end = 0;
     for (int i = 0; i <= p->n; i++) {
@@ -153,7 +152,7 @@ static void move_in_segment(struct emit *e, struct instr *old, int n) {
     arr_release(&p.ends);
 }
 
-/* The segments of a micro-batch: those of the step's end are not there yet. */
+/* Only the segments of a micro-batch are there yet, not those of the step's end. */
 void pass_prefetch(struct emit *e) {
     struct instr *old = e->instrs.p;
     int n = (int)e->instrs.n,

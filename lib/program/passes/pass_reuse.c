@@ -1,7 +1,8 @@
-/* Results in the place of operands that die.
+/* Puts results in the place of operands that die.
  *
- * A value lives from the instruction that writes it to the last that touches it. An instruction may
- * write over an operand that dies there, where its table entry says OVER: then both are one buffer. */
+ * A value lives from the instruction that writes it to the last that touches it. An
+ * instruction may write over an operand that dies there, where instr.def says OVER: then
+ * both become one buffer. */
 #include "program/passes/pass.h"
 
 #include <stdlib.h>
@@ -35,8 +36,8 @@ static int root(int *parent, int b) {
     return b;
 }
 
-/* Lets results take the place of operands that die; parent[] says into which buffer each went. Returns
- * whether any did. */
+/* Lets results take the place of operands that die; parent[] says into which buffer each
+ * went. Returns whether any was merged. */
 static bool share_in_place(struct emit *e, int *parent) {
     const struct buffer *bufs = e->buffers.p;
     struct life *lives = e->lives.p;

@@ -1,11 +1,11 @@
-/* Where the plan sums gradients in 16 bits, an all-reduce of theirs is one of their rounding. What
- * is scattered is rounded where it is emitted (emit/params.c). */
+/* Where the plan sums gradients in 16 bits, their all-reduces sum rounded copies. What is
+ * scattered is rounded where it is emitted (emit/params.c). */
 #include "program/passes/pass.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Of gradients in f32; a running statistic is summed as it is under every plan. */
+/* Whether it sums gradients in f32. Running statistics are summed as they are. */
 static bool is_rounded(const struct emit *e, const struct instr *ins) {
     return ins->code == I_all_reduce && e->buffers.p[ins->in.v[0]].dtype == DTYPE_f32 &&
            !(ins->param >= 0 && e->m->params[ins->param].running);

@@ -1,28 +1,31 @@
-/* Backward in two: what other stages wait for, and what only makes gradients of weights.
+/* Splits the backward pass: what other stages wait for, and what only makes gradients of
+ * weights.
  *
- * The first, the backward segment, has everything that leads to a message; the weight gradients
- * have the rest, in the same order, and run when the schedule has nothing better to do (Qi et al.,
- * Zero Bubble Pipeline Parallelism, 2023). What they read is kept until then by the memory plan
- * like all that outlives a segment, but for parameters that were gathered: these are re-all-gathered.
- * An instruction also stays in the backward if a later one there overwrites what it reads. */
+ * The backward segment has everything that leads to a message. The weight gradients have
+ * the rest, in the same order, and run when the schedule has nothing better to do (Qi et
+ * al., Zero Bubble Pipeline Parallelism, 2023). The memory plan keeps what they read until
+ * then, like all that outlives a segment, except for parameters that were gathered: these
+ * are re-all-gathered. An instruction also stays in the backward segment if a later one
+ * there overwrites what it reads. */
 #include "program/passes/pass.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct split {
-    bool *needed;  /* by buffer: read in the backward behind the instruction looked at */
-    bool *written; /* the same */
+    /* by buffer: read in the backward segment after the instruction at hand */
+    bool *needed;
+    bool *written; /* by buffer: written there */
     /* by buffer: the instruction there that gathers a parameter into it, or -1 */
     int *gather;
-    int *gathered; /* by buffer: what it is re-all-gathered into for the weights, or -1 */
+    int *gathered; /* by buffer: the one that it is re-all-gathered into, or -1 */
 };
 
 static bool overwrites_operand(enum opcode code) {
     return code == I_reduce_scatter; /* its operand is spoilt */
 }
 
-/* Does the backward need it, given what it has already behind this? */
+/* Whether the backward segment needs it, given what it already has after it. */
 static bool stays(const struct emit *e, const struct split *s, const struct instr *ins) {
     bool stay = opcode_key(ins->code) == KEY_P2P;
     for (int k = 0; k < INSTR_MAX_IN; k++)
@@ -45,7 +48,8 @@ static void keep(struct split *s, const struct instr *ins) {
             s->written[ins->out.v[k]] = true;
 }
 
-/* Another buffer with the parameter that the backward has gathered in this one. */
+/* Another buffer with the parameter that the backward segment gathers into this one, if
+ * any. */
 static int gather_late(struct emit *e, struct split *s, const struct instr *old, int b) {
     if (s->gather[b] < 0 || s->gathered[b] >= 0)
         return s->gather[b] < 0 ? b : s->gathered[b];
@@ -66,8 +70,8 @@ static void push_late(struct emit *e, struct split *s, const struct instr *old,
     arr_push(&e->instrs, ins);
 }
 
-/* Of a gather of several steps, or of one that weaves what arrived or rounds what is sent, any
- * instruction. */
+/* Whether it is any instruction of a gather, which may have several steps, weave what
+ * arrives, or round what is sent. */
 static bool gathers(const struct instr *ins) {
     return ins->param >= 0 &&
            (ins->code == I_all_gather || ins->code == I_copy || ins->code == I_narrow);
@@ -79,7 +83,7 @@ static int *minus_ones(size_t n) {
     return p;
 }
 
-/* Marks from the last instruction to the first, then sorts without changing the order in each. */
+/* Marks instructions from last to first, then divides them without changing their order. */
 void pass_split(struct emit *e) {
     int first = e->seg_first[SEG_BACKWARD], n = (int)e->instrs.n - first;
     size_t buffers = (size_t)e->buffers.n;

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* Where the optimizer works: on what the home holds, or on the rank's share of it. */
+/* Where the optimizer works: in the home's placement, or in the rank's share of it. */
 static struct placement update_place(const struct emit *e, const struct param_instance *p) {
     return param_share(e, p->param, p->place, ZERO_OPTIMIZER);
 }
@@ -23,12 +23,12 @@ static int sum_gradients(struct emit *e, int param, struct placement want) {
                              e->grads.p[i].data);
         total = total < 0 ? g : emit_add(e, total, g, emit_elements(e, s, want));
         if (!e->m->params[param].tied)
-            break; /* used once: there is nothing further to look for */
+            break; /* used once, so there are no more */
     }
     return total;
 }
 
-/* An instruction over what a rank holds of a parameter: its first number is the elements. */
+/* Emits an instruction over a rank's elements of a parameter, its first number. */
 static struct instr *param_instr(struct emit *e, enum opcode code, int param,
                                  struct placement place) {
     struct instr *i = emit_instr(e, code);
@@ -38,7 +38,8 @@ static struct instr *param_instr(struct emit *e, enum opcode code, int param,
     return i;
 }
 
-/* One that reads a gradient, which a replica that trains apart has of its own samples alone. */
+/* Emits one that reads a gradient; of a replica that trains apart, that of its own
+ * samples. */
 static struct instr *grad_instr(struct emit *e, enum opcode code, int param,
                                 struct placement place) {
     struct instr *i = param_instr(e, code, param, place);
@@ -80,7 +81,7 @@ static int finished_gradient(struct emit *e, const struct param_instance *p,
     for (int64_t i = 0; i < e->arrivals.n; i++) {
         const struct transfer *t = &e->transfers[e->arrivals.p[i].transfer];
         if (t->param == param && t->gradient) {
-            /* into the sum itself: each message is gone before the next one comes */
+            /* added to the sum itself, so each message is gone before the next one comes */
             int g = recv_param(e, param, true, t->from, place);
             struct instr *add = param_instr(e, I_add, param, place);
             add->in.add.a = total;
@@ -91,7 +92,7 @@ static int finished_gradient(struct emit *e, const struct param_instance *p,
     return total;
 }
 
-/* A copy of a parameter whose home is another stage: its gradient goes there. */
+/* Sends the gradient of a copy to the parameter's home in another stage. */
 static void send_away(struct emit *e, const struct param_instance *p) {
     struct extents sizes = emit_extents(e, &e->m->params[p->param].shape);
     const struct grad_instance *g = &e->grads.p[e->grad_of[p->param]];
@@ -105,7 +106,7 @@ static bool is_running(const struct emit *e, int param) {
     return e->m->params[param].running;
 }
 
-/* Where replicas train apart, the norm is the root of the mean of the squares of theirs. */
+/* Where replicas train apart, the norm is the root of the mean of their squared norms. */
 static void count_norm(struct emit *e, int param, struct placement place, int gradient) {
     struct instr *i = grad_instr(e, I_sum_squares, param, place);
     i->in.sum_squares.g = gradient;
@@ -119,8 +120,8 @@ static int state_new(struct emit *e, int param, int which, struct placement plac
     return buffer;
 }
 
-/* The matrices that these are the numbers of, whole, made orthogonal; the numbers under the same placement.
- * Every rank that has a part of a matrix works out all of it. */
+/* Makes the matrices of a parameter's momentum orthogonal; returns them under the same
+ * placement. Every rank that has a part of a matrix works out all of it. */
 static int orthogonalize(struct emit *e, int param, struct placement place, int momentum) {
     const struct model_param *p = &e->m->params[param];
     const struct placement whole = placement_matrices(p, place);
@@ -157,7 +158,7 @@ static void descend_matrices(struct emit *e, int param, struct placement place, 
     i->out.muon.p = value;
 }
 
-/* The optimizer's instruction on a share of f32 numbers, with state of its own. */
+/* Emits the optimizer's instruction on a share of f32 numbers, with its state. */
 static void descend(struct emit *e, int param, struct placement place, int value,
                     int gradient) {
     const enum optimizer by = optimizer_of(e->plan->optimizer, &e->m->params[param]);
@@ -187,7 +188,7 @@ static void descend(struct emit *e, int param, struct placement place, int value
     }
 }
 
-/* What is updated is the parameter's master, of which it is the rounding (Micikevicius et al. 2018);
+/* Updates the master, of which the parameter is the rounding (Micikevicius et al. 2018);
  * returns the rounded share. */
 static int descend_master(struct emit *e, const struct param_instance *p,
                           struct placement place, int gradient) {
@@ -219,7 +220,7 @@ static void optimize(struct emit *e, const struct param_instance *p, struct plac
         emit_convert(e, s, value, place, p->place, p->buffer);
 }
 
-/* New values go to the other instances of this stage, and to the copies in other stages. */
+/* Sends new values to other instances of this stage, and to copies in other stages. */
 static void publish(struct emit *e, const struct param_instance *p) {
     const struct shape *s = &e->m->params[p->param].shape;
     for (int64_t i = 0; i < e->params.n && e->m->params[p->param].tied; i++) {
@@ -259,8 +260,8 @@ static int *instances_in_order(const struct emit *e) {
     return order;
 }
 
-/* What the instances of a stage go through, one step for all before the next: the first three in
- * the reduce segment, the others in the update. */
+/* The steps of an update, each for all instances of a stage before the next. The first
+ * three are in the reduce segment, the others in the update. */
 enum update_step { SEND_AWAY, FINISH, COUNT, OPTIMIZE, PUBLISH, RECEIVE };
 
 /* gradient[] holds the finished gradients between FINISH and OPTIMIZE. */
@@ -290,7 +291,8 @@ static void update_instance(struct emit *e, enum update_step step, int64_t i,
 static void emit_norm(struct emit *e) {
     emit_end_segment(e, SEG_REDUCE);
     struct instr *norm = emit_instr(e, I_norm);
-    /* Doubles: squared norm, loss and metrics; by rank, what is suspected of it. */
+    /* Doubles, two elements each: squared norm, loss and metrics; each rank's
+     * suspicions. */
     const int64_t told =
         e->plan->aggregate == AGGREGATE_mean ? 0 : 2 + 2 * (int64_t)e->plan->devices;
     norm->n.norm.elems = 2 * (2 + METRIC_COUNT + told);
@@ -298,8 +300,9 @@ static void emit_norm(struct emit *e) {
     emit_end_segment(e, SEG_NORM);
 }
 
-/* All instances go through a step before any goes on to the next, in an order that is the same in
- * every stage: so messages of tied parameters match and cannot wait for each other. */
+/* All instances go through a step before any goes on to the next, in an order that is the
+ * same in every stage, so messages of tied parameters match and never wait for each
+ * other. */
 void pass_update(struct emit *e) {
     e->seg = SEG_REDUCE;
     e->op = -1;

@@ -1,7 +1,7 @@
-/* Replaying a step of all ranks without hardware.
+/* Replays a step of all ranks without hardware.
  *
- * Ranks of a group differ in nothing but coordinates, so one of each stands for all: its
- * memory is replayed alone (validate_memory.c), its messages with those of the other groups
+ * Ranks of a group differ only in coordinates, so one stands for all: its memory is
+ * replayed alone (validate_memory.c), its messages with those of the other groups
  * (validate_messages.c). Long schedules are cut to what comes before they repeat. */
 #include "program/validate/validate.h"
 

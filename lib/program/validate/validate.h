@@ -4,11 +4,11 @@
 
 #include "program/program.h"
 
-/* One rank of the group goes through a step: every read finds what its writer left, and what
- * outlives the step is whole at its end. */
+/* Takes one rank of the group through a step: every read must find what its writer left,
+ * and what outlives the step must be whole at its end. */
 int validate_memory(const struct program *g, int group, struct err *err);
-/* All groups advance together: nobody waits for ever, what one end sends the other takes, in the
- * same order. */
+/* Advances all groups together: none may wait for ever, and what one end sends the other
+ * must take, in the same order. */
 int validate_messages(const struct program *g, struct err *err);
 
 #endif

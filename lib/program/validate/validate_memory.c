@@ -1,18 +1,19 @@
 /* The replay of memory: who wrote which bytes last.
  *
- * Parameters and optimizer state are there from the beginning, gradients as zeros where the step
- * before ends so and else as what it left, which nobody may read, and the staging
- * of transfers belongs to them alone; all of it must be there, unspoilt, when the step ends. What
- * overwrites a part of something loses the whole of it, and whoever reads it then is the fault that
- * is reported. */
+ * Parameters and optimizer state are there from the beginning. Gradients are zeros if the
+ * step before clears them at its end, else what it left, which nobody may read. The staging
+ * of transfers belongs to them alone. All of it but old gradients must be there, unspoilt,
+ * when the step ends. What overwrites a part of something loses the whole of it, and the
+ * next read of that is the fault that is reported. */
 #include "program/validate/validate.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Owners of bytes that are no buffer. Gradients are one owner: the update reduces several that
- * stand side by side in one instruction; so is all that outlives a step, of which replicas take means. */
+/* Owners of bytes other than buffers. Gradients are one owner, since the update reduces
+ * several that lie side by side in one instruction. So is all else that outlives a step, of
+ * which replicas take means. */
 enum {
     NOBODY = -1,
     GRADIENTS = -2,
@@ -38,7 +39,8 @@ struct replay {
     const struct program *g;
     struct group_schedule schedule;
     const struct stage_program *sp; /* the chunk at hand */
-    int buffers, works;      /* of the chunks before it: theirs are counted up to here */
+    /* how many the chunks before it have; its own are numbered from there on */
+    int buffers, works;
     ARR(struct extent) list; /* disjoint, by offset */
     ARR(struct reading) readings;
     int under_way; /* collectives started and not waited for */
@@ -66,7 +68,7 @@ static int64_t first_touching(const struct replay *r, int64_t from) {
     return lo;
 }
 
-/* Gives the bytes to a new owner; extents that it touches are gone as a whole. */
+/* Gives the bytes to a new owner; extents that they touch are lost as a whole. */
 static void put(struct replay *r, struct extent w) {
     int64_t i = first_touching(r, w.from), end = i;
     while (end < r->list.n && r->list.p[end].from < w.to)
@@ -79,7 +81,7 @@ static void put(struct replay *r, struct extent w) {
     r->list.n = i + 1 + tail;
 }
 
-/* Is the extent there as its owner wrote it, in one piece or in several? */
+/* Whether the extent is there as its owner wrote it, in one piece or in several. */
 static bool is_whole(const struct replay *r, struct extent x) {
     int64_t i = first_touching(r, x.from), at = x.from;
     for (; i < r->list.n && at < x.to && r->list.p[i].owner == x.owner &&
@@ -104,7 +106,7 @@ static struct extent extent_of(const struct replay *r, int buffer, int64_t mb) {
 
 /* ---- what outlives a step ---------------------------------------------------------------- */
 
-/* In the arena of the device or that of the host. */
+/* Whether the extent is inside the arena of the device or of the host. */
 static bool is_inside(const struct stage_program *sp, struct extent x) {
     bool host = x.from >= HOST_ARENA;
     return x.from >= 0 && x.to <= (host ? HOST_ARENA + sp->host_bytes : sp->arena_bytes);
@@ -155,7 +157,7 @@ static int reserve_permanent(struct replay *r, struct err *err) {
     return 0;
 }
 
-/* So has the staging of every transfer that begins or ends here. */
+/* The staging of every transfer that begins or ends here has bytes of its own too. */
 static int reserve_staging(struct replay *r, const struct program *g, struct err *err) {
     for (int i = 0; i < g->n_transfers; i++) {
         const struct transfer *t = &g->transfers[i];
@@ -173,7 +175,7 @@ static int reserve_staging(struct replay *r, const struct program *g, struct err
     return 0;
 }
 
-/* Was anything overwritten that was there before? */
+/* Checks that nothing was overwritten that was there before. */
 static int compare(const struct replay *r, const struct replay *before, struct err *err) {
     if (r->under_way)
         return err_input(err, "a collective is started and not waited for");
@@ -217,7 +219,7 @@ static int check_reads(const struct replay *r, const struct instr *ins, int64_t 
     return 0;
 }
 
-/* May result k stand on the bytes of operand j? As a whole where the instruction works in place. */
+/* Whether result k may lie on operand j's bytes: on all, where it works in place. */
 static bool may_share(const struct instr *ins, int k, int j, struct extent out,
                       struct extent in) {
     if (out.to <= in.from || in.to <= out.from)
@@ -254,8 +256,8 @@ static int check_writes(struct replay *r, const struct instr *ins, int64_t mb,
     return 0;
 }
 
-/* What a started collective writes, or uses up, is its own until the wait: what touches it in between
- * is the fault. */
+/* What a started collective writes, or uses up, is its own until the wait: to touch it in
+ * between is a fault. */
 static int hold(struct replay *r, const struct instr *ins, int buffer, int64_t mb,
                 struct err *err) {
     struct extent x = extent_of(r, buffer, mb), held = x;
@@ -266,7 +268,7 @@ static int hold(struct replay *r, const struct instr *ins, int buffer, int64_t m
     return 0;
 }
 
-/* The place of the operand that a started collective reads, at its wait; -1: none. */
+/* Where in `readings` the operand of a started collective is; -1: nowhere. */
 static int64_t reading_of(const struct replay *r, int work) {
     int64_t i = r->readings.n - 1;
     while (i >= 0 && r->readings.p[i].work != work)
@@ -274,7 +276,7 @@ static int64_t reading_of(const struct replay *r, int work) {
     return i;
 }
 
-/* What it only reads others may read as well. */
+/* Holds an operand until the wait. What is only read, others may read as well. */
 static int hold_operand(struct replay *r, const struct instr *ins, int64_t mb,
                         struct err *err) {
     int64_t reading = reading_of(r, r->works + ins->work);
@@ -319,8 +321,8 @@ static int replay_instr(struct replay *r, const struct instr *ins, int64_t mb,
     return check_writes(r, ins, mb, err);
 }
 
-/* An operand is as large as the shape says, and of the type that the table says. The device works on
- * its own memory; the host's is for copies alone, and for their waits. */
+/* An operand must be as large as the shape says, and of the type that the table says. The
+ * device works on its own memory; the host's is only for copies, and for their waits. */
 static int check_operand(const struct stage_program *sp, const struct instr *ins,
                          const struct operand_info *operand, int buffer, int64_t elems,
                          struct err *err) {
@@ -336,7 +338,7 @@ static int check_operand(const struct stage_program *sp, const struct instr *ins
     return 0;
 }
 
-/* Once for each instruction. Whole numbers are moved, and not computed with. */
+/* Checks every instruction once. Whole numbers are moved, not computed with. */
 static int check_operands(const struct stage_program *sp, struct err *err) {
     for (int i = 0; i < sp->n_instrs; i++) {
         const struct instr *ins = &sp->instrs[i];
@@ -358,9 +360,9 @@ static int check_operands(const struct stage_program *sp, struct err *err) {
 
 /* ---- a step ------------------------------------------------------------------------------ */
 
-/* Micro-batches in flight stand in slots of equal size, so a few of them show every neighbourhood:
- * first and last slots, and the first ones when they are used again. The last micro-batch has a
- * backward pass of its own. */
+/* Micro-batches in flight have slots of equal size, so a few of them show every
+ * neighbourhood: the first and last slots, and the first ones when they are used again. The
+ * last micro-batch has a backward pass of its own. */
 static bool is_typical(int64_t mb, int64_t slots) {
     int64_t in_slot = mb % slots;
     return in_slot < 2 || in_slot >= slots - 2;
@@ -370,8 +372,8 @@ static bool holds_all(const struct plan *p) {
     return schedule_traits(p->schedule)->further == FURTHER_ALL;
 }
 
-/* Where all micro-batches are held at once, four of a schedule of four stand for the first two and
- * the last two. */
+/* Where all micro-batches are held at once, the four of a schedule of four stand for the
+ * first two and the last two. */
 static int64_t stands_for(const struct program *g, int64_t mb, int64_t replayed) {
     int64_t m = plan_micro_batches(g->plan);
     return mb < replayed / 2 ? mb : m - replayed + mb;
@@ -386,7 +388,7 @@ static int replay_action(struct replay *r, struct action a, int64_t mb, struct e
     return 0;
 }
 
-/* The actions of a step in order, few micro-batches for many. */
+/* Replays the actions of a step in order, with a few micro-batches for many. */
 static int replay_step(struct replay *r, struct err *err) {
     const struct plan *p = r->g->plan;
     bool at_once = holds_all(p);
@@ -404,7 +406,7 @@ static int replay_step(struct replay *r, struct err *err) {
     return 0;
 }
 
-/* What each chunk has for itself for ever. */
+/* Reserves what each chunk always has for itself. */
 static int reserve_chunks(struct replay *r, struct err *err) {
     for (int k = 0; k < r->schedule.n_chunks; k++) {
         turn_to(r, r->schedule.chunks[k]);

@@ -21,7 +21,7 @@ struct waits { /* of one stage */
     int n;
     int *at; /* instructions that wait for others, segment by segment */
     struct span seg[SEG_COUNT];
-    int queues; /* the first that it sends on */
+    int queues; /* the first that it sends on, -1 = none */
 };
 
 struct cursor { /* of one group */
@@ -48,7 +48,8 @@ static const char *transfer_name(const struct program *g, const struct transfer 
     return t->tensor >= 0 ? m->tensors[t->tensor].name : m->params[t->param].name;
 }
 
-/* The receivers whose boxes differ: those with coordinate 0 wherever the tensor is not cut. */
+/* Whether a receiver stands for all of its box: coordinate 0 wherever the tensor is not
+ * cut. */
 static bool is_typical(const struct mesh *mesh, struct placement p, int r) {
     int coord[MESH_MAX_AXES];
     mesh_coords(mesh, r, coord);
@@ -65,8 +66,8 @@ static bool is_complete(struct placement p) {
     return true;
 }
 
-/* Does every receiver get all of its box? (That both ends list the same pieces lies in that they
- * are one list, transfer_pieces.) */
+/* Checks that every receiver gets all of its box. Both ends list the same pieces, since
+ * both take them from transfer_pieces. */
 static int check_pieces(const struct program *g, const struct transfer *t,
                         struct err *err) {
     const struct stage *to = &g->plan->stages[t->to];
@@ -135,7 +136,7 @@ static bool try_send(struct replay *r, int transfer) {
     return true;
 }
 
-/* Takes a message; those that left before it are overtaken, which no two ranks may see. */
+/* Takes a message. It overtakes those that left before it, which no two ranks may see. */
 static int take(struct replay *r, int transfer, struct err *err) {
     struct queue *q = &r->queues.p[r->queue_of[transfer]];
     const struct transfer *t = &r->g->transfers[transfer];
@@ -230,9 +231,9 @@ static int replay_all(struct replay *r, struct err *err) {
     return check_done(r, err);
 }
 
-/* Only what waits for other stages is replayed. */
+/* Lists what waits for other stages; nothing else is replayed. */
 static void find_waits(const struct stage_program *sp, struct waits *w) {
-    /* twice, for the last ones of a step may be the ones before them */
+    /* twice, since the ordinary segments may stand for the last ones of a step */
     w->at = mem_array(2 * (size_t)sp->n_instrs, sizeof *w->at);
     for (int s = 0; s < SEG_COUNT; s++) {
         struct span span = program_segment(sp, (enum segment)s);

@@ -1,6 +1,6 @@
-/* algorithms.h - the table of search algorithms: one line each, from which the functions'
- * declarations, the help and message of --algorithm, the list in weft-search(1) (make
- * update-manual) and the tests come. A new algorithm is a file and a line here.
+/* algorithms.h - the table of search algorithms, one entry each. The functions'
+ * declarations, the help and error message of --algorithm, the list in weft-search(1) (make
+ * update-manual) and the tests come from it. A new algorithm is a file and an entry here.
  *
  *     const struct algorithm *a = algorithm_find("hops");
  *     if (a && search_run(&p, a->run, &r, &err) < 0) ...
@@ -10,8 +10,8 @@
 
 #include "search/search.h"
 
-/* Columns: the function (behind search_), the name, whether it is exact, whether it is
- * random, and sentences for the manual. An exact algorithm that ends by itself has
+/* Columns: the function without its prefix search_, the name, whether it is exact, whether
+ * it is random, and sentences for the manual. An exact algorithm that ends by itself has
  * found the best plan of the space that it searches. A random one depends on the seed. */
 #define ALGORITHMS(X)                                                                       \
     X(auto, "auto", false, true,                                                            \
@@ -80,8 +80,8 @@ extern const struct algorithm algorithms[ALGORITHM_COUNT];
 /* Returns NULL if no algorithm has this name. */
 const struct algorithm *algorithm_find(const char *name);
 
-/* All names as one string constant, "hops, exhaustive", and the same with the default
- * in brackets. */
+/* All names in one string constant, such as "hops, exhaustive"; ALGORITHM_HELP adds the
+ * default in brackets. */
 #define ALGORITHM_LISTED_(id, name, ...) ", " name
 #define ALGORITHM_NAMES                  (&(ALGORITHMS(ALGORITHM_LISTED_))[2])
 #define ALGORITHM_HELP                   (&(ALGORITHMS(ALGORITHM_LISTED_) " (" ALGORITHM_DEFAULT ")")[2])

@@ -1,14 +1,15 @@
-/* Branch and bound (see branch.h). Stages are chosen from the first to the last: where
- * each ends, its devices and its strategy. A branch is cut off where no candidate in
- * it can be as fast as the best one, because of
+/* Branch and bound (see branch.h). Stages are settled from the first to the last: where
+ * each ends, its devices and its strategy. A branch is cut off where no candidate in it
+ * can fit and be as fast as the best one, because of
  *
  *   - the lower bound for its micro-batch (bound.h);
- *   - a group of devices that would be busy for longer, or would need more than its memory;
- *   - the work of all devices together: what is chosen, plus the lower bounds of the remaining ops.
+ *   - a group of devices that would be busy for too long, or would exceed its memory;
+ *   - the work of all devices together: that of the stages so far, plus the lower bounds
+ *     of the remaining ops.
  *
- * If the caller has a lower bound over all strategies of a stage, the last two tests
- * are made before the strategies are listed, and only strategies are listed that are
- * not too slow by themselves. Leaves are scored like any other candidate. */
+ * If the caller has a lower bound over all strategies of a stage, groups and devices are
+ * tested for time before the strategies are listed, and only strategies are listed that
+ * are not too slow by themselves. Leaves are scored like any other candidate. */
 #include "search/algorithms/branch.h"
 
 #include "search/bound/bound.h"
@@ -26,12 +27,12 @@ struct branch {
     struct choices *choices;
     struct candidate c;
     double m; /* number of micro-batches */
-    /* [n_ops + 1] the least device-microseconds of an op and all behind it */
+    /* [n_ops + 1] the least device-microseconds of an op and all ops after it */
     double *rest_us;
     double *busy_us; /* [groups] microseconds so far */
     int *rank;       /* [groups] the first rank of each */
-    /* Groups may stand on any ranks, since these differ; otherwise they stand in
-     * order. */
+    /* Devices or links differ, so groups may stand on any ranks; otherwise they stand
+     * in order. */
     bool places;
     bool *used;    /* [devices] taken by a group; only if `places` */
     double all_us; /* device-microseconds of all devices so far */
@@ -49,8 +50,8 @@ static double limit_us(const struct pool *pool) {
     return pool->n_best ? fmin(known, SEARCH_SLACK * pool->best[0].score.time_us) : known;
 }
 
-/* The least device-microseconds of every op over all numbers of devices, summed from
- * the back. */
+/* Sums, from the last op to the first, the least device-microseconds of each op over all
+ * numbers of devices. */
 static void find_rest(struct branch *b, struct op_bounds *f) {
     const struct blocks *g = &b->s->space.blocks;
     int n = g->x.model->n_ops;
@@ -73,8 +74,8 @@ static double strategy_us(const struct branch *b, const struct stage_sum *sum) {
            sum->update_us;
 }
 
-/* Does the stage fit into memory? It is known how many micro-batches are in flight,
- * because every group has one stage. */
+/* Returns whether the stage alone fits into its devices' memory. The micro-batches in
+ * flight are known, because the schedule and the numbers of stages and groups are set. */
 static bool fits(const struct branch *b, int k, const struct stage_sum *sum) {
     struct stage_bytes bytes = {0};
     if (!b->p->memory_bytes)
@@ -86,14 +87,15 @@ static bool fits(const struct branch *b, int k, const struct stage_sum *sum) {
     return stage_bytes_sum(&bytes) <= SEARCH_MEMORY_SLACK * (double)room;
 }
 
-/* Would group k, or all devices together, be busy for longer than the best plan takes? */
+/* Returns whether a stage k that takes `us` would keep its group, or all devices together,
+ * busy for longer than limit_us. Ops from `end` on count with their lower bounds. */
 static bool exceeds(const struct branch *b, int k, double us, int devices, int end) {
     double limit = limit_us(&b->s->pool);
     return b->busy_us[k % b->c.n_groups] + us > limit ||
            b->all_us + us * devices + b->rest_us[end] > limit * b->p->devices;
 }
 
-/* Is the stage too slow whichever strategy it takes? */
+/* Returns whether the stage is too slow whichever strategy it takes. */
 static bool too_slow(const struct branch *b, int k, const struct search_stage *st, int rank,
                      bool apart) {
     return b->least_us &&
@@ -103,8 +105,8 @@ static bool too_slow(const struct branch *b, int k, const struct search_stage *s
 
 static void take_stage(struct branch *b, int k, int first, int left);
 
-/* Adds a strategy for stage k and goes on with the stage behind it, unless the branch
- * is cut off; scores the candidate if it is complete. */
+/* Takes a strategy for stage k and goes on with the next stage, unless the branch is cut
+ * off. Scores the candidate if it is complete. */
 static void take_strategy(struct branch *b, int k, const struct strategy *w, int left) {
     int group = k % b->c.n_groups, devices = b->c.stages[k].devices;
     int place = b->c.stages[k].place;
@@ -149,7 +151,7 @@ static void take_strategies(struct branch *b, int k, int devices, int left) {
     }
 }
 
-/* Tries every free range of that many neighbouring ranks. */
+/* Tries stage k on every run of this many free ranks. */
 static void take_places(struct branch *b, int k, int devices, int left) {
     int n = 0; /* free ranks in a row that end here */
     for (int r = 0; r < b->p->devices && !b->cut_short; r++) {

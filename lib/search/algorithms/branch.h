@@ -14,19 +14,20 @@
 
 /* Returns the least time in microseconds for which the stage keeps its devices busy in
  * a step, whichever strategy it takes; 0 if nothing is known. The ops and devices of
- * the stage are set. It is asked before the strategies of the stage are listed. */
+ * the stage are set. It is called before the strategies of the stage are listed. */
 typedef double branch_bound(void *ctx, const struct search_stage *st, int64_t micro_batch,
                             int first_rank, bool apart);
 
-/* Makes the search exact (pool_be_exact) and searches the whole space. If that was not
- * cut short, the search is complete and its plan proven. least_us may be NULL; ctx is
- * passed to it. */
+/* Makes the search exact (pool_be_exact) and searches the whole space. Unless the budget
+ * ends it, the search is complete, and if nothing cut it short, its plan is proven.
+ * least_us may be NULL; ctx is passed to it. */
 void branch_to_proof(struct search *s, branch_bound *least_us, void *ctx);
 
-/* Can the strategies of all stages be listed without a bound that leaves some out? */
+/* Returns whether the strategies of all stages can be listed without a branch_bound that
+ * leaves some out. */
 bool branch_is_small(struct search *s);
-/* Does the search usually end within a second if it has a bound for stages, whether or
- * not all strategies can be listed? */
+/* Returns whether the search usually ends within a second if it has a branch_bound, even
+ * where not all strategies can be listed. */
 bool branch_may_end(const struct search *s);
 
 #endif

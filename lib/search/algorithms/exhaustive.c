@@ -74,8 +74,8 @@ static void walk_schedules(struct walk *w) {
     }
 }
 
-/* Tries the groups in every order, except orders that no cost can tell apart. `order`
- * has [groups] entries, of which the first n are settled. */
+/* Tries the groups in every order, but only one of the orders that no cost can tell apart.
+ * `order` has [groups] entries, of which the first n are settled. */
 static void walk_places(struct walk *w, int *order, int n, struct memo *met) {
     int groups = w->c.n_groups;
     if (n == groups) {

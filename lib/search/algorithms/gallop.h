@@ -1,5 +1,5 @@
-/* gallop.h - bisection that starts from a guess (after Bentley and Yao, 1976): where
- * an answer is near the one before, only a few places near that are tested.
+/* gallop.h - bisection that starts from a guess, such as the previous answer (after Bentley
+ * and Yao, 1976): if the answer is near the guess, only a few places are tested.
  *
  *     at = gallop(first, most + 1, last_time, reaches, &ctx);
  */

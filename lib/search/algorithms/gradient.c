@@ -5,11 +5,10 @@
  * the temperature falls.
  *
  * The number and devices of the stages, the micro-batch and ZeRO cannot be relaxed
- * without mixing meshes, so they form the fixed shape of a start. Shapes are taken
- * from the best starts of hops, and nothing else of these. All starts descend from
- * random logits, and successive halving decides which continue. The best results are
- * rounded, repaired (search_balance cuts their ops anew within the memory) and
- * polished by single hops. */
+ * without mixing meshes, so they form the fixed shape of a start. The best starts of hops
+ * give their shapes, and nothing else. All starts descend from random logits, and
+ * successive halving decides which continue. The best results are rounded, repaired
+ * (search_balance cuts their ops anew within the memory) and polished by single hops. */
 #include "search/algorithms/gradient.h"
 #include "search/algorithms/improve.h"
 
@@ -22,11 +21,13 @@
 
 enum {
     SHAPES = 12,
-    STARTS = 24,          /* descents, dealt out to the shapes in turn, */
-    FROM_STARTS = 2,      /* and of the shape of the plan that the search starts from */
-    ROUNDED = 8,          /* results that become plans */
-    POLISHED = 3,         /* of these; fewer if polishing has scored */
-    MOST_SCORED = 250000, /* as many stages: the descent ended far from a good plan */
+    STARTS = 24,     /* descents, dealt out to the shapes in turn */
+    FROM_STARTS = 2, /* more, of the shape of the plan that the search starts from */
+    ROUNDED = 8,     /* results that become plans */
+    POLISHED = 3,    /* of these, at most */
+    /* No further plan is polished once polishing has scored this many stages: the
+     * descent then ended far from a good plan. */
+    MOST_SCORED = 250000,
 };
 
 static bool has_shape(const struct space *sp, const struct candidate *c) {
@@ -35,7 +36,8 @@ static bool has_shape(const struct space *sp, const struct candidate *c) {
            c->n_stages <= (units < GRADIENT_UNITS ? units : GRADIENT_UNITS);
 }
 
-/* Have both candidates the same number and devices of stages, micro-batch and ZeRO? */
+/* Returns whether both candidates have the same micro-batch and number of stages, and the
+ * same devices and ZeRO in each stage. */
 static bool same_shape(const struct candidate *a, const struct candidate *b) {
     bool same = a->n_stages == b->n_stages && a->micro_batch == b->micro_batch;
     for (int k = 0; same && k < a->n_stages; k++)
@@ -44,9 +46,10 @@ static bool same_shape(const struct candidate *a, const struct candidate *b) {
     return same;
 }
 
-/* Makes shapes of the best starts, each once, and behind them that of the plan that the
- * search starts from, if it has another one; returns how many there are of the starts. The
- * plan takes no start's place, so that the portfolio finds what gradient finds alone. */
+/* Makes the shapes of the best starts, each once, and returns their number. The entry after
+ * them is the shape of the plan that the search starts from, or NULL if there is no such
+ * plan or its shape cannot be used or is among them. The plan takes no start's place, so
+ * that the portfolio finds what gradient finds alone. */
 static int find_shapes(struct search *s, struct gradient_shape **shapes) {
     int64_t all;
     struct option *starts = hops_starts(s, &all);
@@ -129,8 +132,7 @@ static int descend(struct search *s, struct gradient_shape *const *shapes, int n
     return found;
 }
 
-/* Polishes the best rounded results; the work on the first ones decides whether there
- * is more. */
+/* Polishes the best rounded results, as long as polishing those before took little work. */
 int search_gradient(struct search *s, struct err *err) {
     (void)err;
     struct gradient_shape *shapes[SHAPES + 1];

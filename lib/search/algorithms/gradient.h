@@ -1,5 +1,5 @@
-/* gradient.h - what the files of gradient share: the shape of a pipeline in numbers on
- * which lib/solve/relax/relax.h descends.
+/* gradient.h - what the files of gradient share: the shape of a pipeline as a problem that
+ * lib/solve/relax/relax.h solves by descent.
  *
  *     struct gradient_shape *g = gradient_shape_make(ev, &candidate);
  *     ... relax_race(...) over g->relaxed ...
@@ -13,12 +13,12 @@
 #include "solve/relax/relax.h"
 
 enum {
-    GRADIENT_UNITS = 64,  /* at most; the ops are cut between them */
+    GRADIENT_UNITS = 64,  /* units at most; the ops are cut between them */
     GRADIENT_CHOICES = 8, /* layouts of a node at most */
 };
 
-/* Stages that have equal costs: as many devices, and the same layouts in the candidate
- * that the shape was made of. */
+/* Stages that have equal costs: the same number of devices, and the same layouts in the
+ * candidate that the shape was made from. */
 struct gradient_stage_type {
     const struct prefix *t;
     const struct candidate *c;
@@ -48,8 +48,8 @@ struct gradient_shape {
 struct gradient_shape *gradient_shape_make(struct evaluate *ev, const struct candidate *c);
 void gradient_shape_free(struct gradient_shape *g);
 
-/* The first op of the unit that represents all units of a repeat: the second one if
- * there are more than two, since the first and the last have other neighbours. */
+/* Returns the first op of the unit that represents all units of a repeat: the second unit
+ * if there are more than two, since the first and the last have other neighbours. */
 int gradient_unit_of_repeat(const struct repeat *r);
 /* Fills the layouts and costs of a type of stage. The units and classes of the shape
  * are already known (gradient_costs.c). */

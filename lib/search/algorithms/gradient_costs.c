@@ -17,9 +17,9 @@ int gradient_unit_of_repeat(const struct repeat *r) {
     return r->first + (r->count > 2 ? r->period : 0);
 }
 
-/* Ops of an edge that are considered in pairs. An edge has rarely more ops with a
- * choice; the costs of further ones are missing from the relaxation, but the score of
- * the rounded plan has them. */
+/* How many ops of an edge are considered in pairs, at most. An edge rarely has more ops
+ * with a choice. The relaxation lacks the costs of further ones, but the score of the
+ * rounded plan has them. */
 enum { MOST_TOGETHER = 4 };
 
 struct worth {
@@ -31,7 +31,7 @@ struct pricing {
     struct evaluate *ev;
     struct gradient_shape *g;
     struct gradient_stage_type *type;
-    struct layout *at;   /* [nodes] the layouts under which costs are asked */
+    struct layout *at;   /* [nodes] the layouts under which costs are taken */
     struct worth *nodes; /* [nodes x GRADIENT_CHOICES] */
     /* [classes] costs under the candidate's layouts, except those of nodes */
     struct worth *classes;
@@ -40,9 +40,9 @@ struct pricing {
 
 /* ---- loads ----------------------------------------------------------------------------- */
 
-/* The time of a micro-batch with its share of the update. All gradients of a stage are
- * reduced in one collective, so one instance is charged its share of the collective
- * for all instances of the stage. */
+/* Returns the bytes of a load and its time for a micro-batch, with a share of the update.
+ * All gradients of a stage are reduced in one collective, so one instance is charged its
+ * share of the collective for all instances of the stage. */
 static struct worth worth_of(struct pricing *w, const struct load *l) {
     const double *v = l->v;
     double m = (double)(w->ev->space->p.batch / w->g->c.micro_batch), n = w->type->in_stage;
@@ -146,7 +146,7 @@ static int choosers_of(const struct pricing *w, const struct edge *e, int *out) 
     return n;
 }
 
-/* The cost of changing both a and b, beyond the changes of each alone. */
+/* Adds an edge with the cost of changing both a and b, beyond the changes of each alone. */
 static void price_pair(struct pricing *w, const struct edge *e, int class, int a, int b,
                        double now_us, const double *us_a, const double *us_b) {
     int na = w->type->n_layouts[a], nb = w->type->n_layouts[b];
@@ -190,8 +190,8 @@ static void price_alone(struct pricing *w, const struct edge *e, int class, int 
         arr_push(&w->edges, (struct relax_edge){class, node, none, us});
 }
 
-/* Is a parameter used by other units too? These share it only if they happen to be in
- * the same stage, so it is left out. */
+/* Returns whether the edge is a parameter that units of several classes use. They share it
+ * only if they happen to be in the same stage, so its cost is left out. */
 static bool is_shared_by_chance(const struct pricing *w, const struct edge *e) {
     const struct blocks *g = &w->ev->space->blocks;
     bool other = false;
@@ -246,8 +246,8 @@ static void price_classes(struct pricing *w) {
 
 /* ---- the solver's form ------------------------------------------------------------------- */
 
-/* Writes the nodes' costs into the solver's arrays. A choice that the profile lacks
- * costs more than all known ones together. */
+/* Writes the nodes' costs and the edges into the solver's arrays. A choice that the profile
+ * lacks costs as much as all known ones together. */
 static void put_nodes(struct pricing *w) {
     int nodes = w->g->relaxed.n_nodes, n = 0;
     struct relax_costs *c = &w->type->costs;
@@ -281,7 +281,7 @@ static void put_nodes(struct pricing *w) {
     c->n_edges = (int)w->edges.n;
 }
 
-/* What recomputing one unit of a repeat adds and saves. */
+/* Returns what recomputing one unit of a repeat adds and saves. */
 static struct worth price_recompute(struct pricing *w, const struct repeat *r, int level) {
     struct search_stage st = w->type->c->stages[w->type->k];
     st.first = gradient_unit_of_repeat(r);

@@ -1,4 +1,4 @@
-/* The shape of a pipeline as a relaxed problem, and back.
+/* From the shape of a pipeline to a relaxed problem, and from an answer to a candidate.
  *
  * A class is a repeat, or one op outside of repeats. A unit is an instance of a repeat
  * or such an op, or several of them where there are more than GRADIENT_UNITS. */
@@ -38,8 +38,8 @@ static void find_units(const struct space *sp, struct gradient_shape *g) {
     g->relaxed.counts_of = counts_of;
 }
 
-/* Classes are the repeats first, then the ops outside of them. One more node behind
- * all others has no choice. */
+/* The first classes are the repeats, the others the ops outside of them. The last node is
+ * an extra one without a choice. */
 static void find_classes(const struct evaluate *ev, struct gradient_shape *g) {
     const struct graph *graph = &ev->graph;
     const struct structure *st = &graph->b->s;
@@ -121,7 +121,7 @@ static void find_types(struct evaluate *ev, struct gradient_shape *g) {
     g->relaxed.in_flight = flights;
 }
 
-/* Everything of the shape is in its arena, so that it is freed at once. */
+/* All arrays of the shape are in its arena, so that they are freed at once. */
 struct gradient_shape *gradient_shape_make(struct evaluate *ev, const struct candidate *c) {
     struct gradient_shape *g = mem_alloc(sizeof *g);
     g->c = candidate_make(ev->space);

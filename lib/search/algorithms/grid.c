@@ -32,19 +32,21 @@ bool grid_cut_blocks(const struct grid *g, struct candidate *c) {
 
 /* ---- plans ----------------------------------------------------------------------------- */
 
-/* The plans of 50 settings (scripts/same-plans.sh) are those of trying everything; with t5:22B on 256
- * and mixtral:8x22B on 512 devices the whole search takes half. */
+/* A wide grid goes no further from plans that are slower than the best by this factor. The
+ * plans of 50 settings (scripts/same-plans.sh) are those of trying everything; with t5:22B
+ * on 256 and mixtral:8x22B on 512 devices the whole search takes half the time. */
 static const double HOPELESS = 1.1;
 
-/* Is a plan that takes no less than this too slow for a wide grid to go on from it? Where several
- * plans are wanted, slow ones may be among them. */
+/* Returns whether plans that take at least `us` are too slow for a wide grid to try. Where
+ * several plans are wanted none is, since slow ones may be among them. */
 static bool is_hopeless(const struct grid *g, double us) {
     const struct pool *pool = &g->s->pool;
     return g->wide && pool->space->p.top <= 1 && us > HOPELESS * pool_first_us(pool, 1);
 }
 
-/* Scores the plan with this ZeRO and recompute in all stages; returns its time, 0 where
- * that is not known, INFINITY where it is not legal. fits: set where it fits. */
+/* Scores the plan with this ZeRO and recompute in all stages. Returns its time, 0 if that
+ * is not known, INFINITY if the plan is not legal or the search is stopped. Sets *fits if
+ * the plan fits. */
 static double try_plan(struct grid *g, int zero, int recompute_level, bool *fits) {
     struct candidate *c = &g->next;
     for (int k = 0; k < c->n_stages; k++) {
@@ -63,7 +65,8 @@ static double try_plan(struct grid *g, int zero, int recompute_level, bool *fits
     return score.unknown ? 0 : score.time_us;
 }
 
-/* Returns the time with what costs least: what more ZeRO and recompute save is memory alone. */
+/* Tries levels of ZeRO and recompute, the expensive ones only if nothing fits without them.
+ * Returns the least time of the others, since the expensive ones save only memory. */
 static double walk_memory(struct grid *g) {
     int levels = space_zero_levels(&g->s->space);
     int cheap = levels < 1 + ZERO_OPTIMIZER ? levels : 1 + ZERO_OPTIMIZER;
@@ -86,8 +89,9 @@ static double walk_cuts(struct grid *g) {
     return grid_cut_blocks(g, &g->next) ? fmin(us, walk_memory(g)) : us;
 }
 
-/* A narrow grid keeps the schedule of the even pipeline; a wide one tries all of them,
- * and several stages on each group: what they can save is at most the bubble. */
+/* A narrow grid keeps the schedule of the even pipeline. A wide one tries all of them, and
+ * several stages on each group, unless the plan is hopeless even without its bubble, which
+ * is the most that they can save. */
 static void walk_schedules(struct grid *g) {
     const struct space *sp = &g->s->space;
     const struct candidate *even = &g->even;
@@ -122,8 +126,8 @@ static void walk_preset(struct grid *g, int groups, int64_t micro_batch,
         walk_schedules(g);
 }
 
-/* Returns the largest number of axes, counted outwards from the model's, whose devices
- * divide the experts. */
+/* Returns the largest number of axes, counted outwards from the `inside` innermost ones,
+ * whose devices divide the experts evenly. */
 static int most_expert_axes(const struct grid *g, const struct mesh *mesh, int inside) {
     int n = 0;
     int64_t devices = 1,
@@ -153,7 +157,8 @@ static void walk_experts(struct grid *g, int groups, int64_t micro_batch,
     int most = most_expert_axes(g, mesh, inside);
     for (int e = 0; e <= most; e++) {
         preset.expert_axes = e;
-        /* Both meshes have the same axes inside and outside, so one of them is enough. */
+        /* If all axes are inside or all outside, those of both meshes are the same, so
+         * one mesh is enough. */
         bool same = preset.ascending && (inside + e == 0 || inside + e == mesh->n_axes);
         if (!same && (g->wide || !e || e == most))
             walk_preset(g, groups, micro_batch, preset);
@@ -229,7 +234,7 @@ static void walk_all(struct grid *g, int most_groups) {
 
 enum { BEST = 3 };
 
-/* The fastest of a walk that fit, and that nearly do. */
+/* The fastest plans of a walk that fit, and the fastest that nearly fit. */
 struct best {
     const struct evaluate *ev;
     int n_fit, n_nearly;
@@ -239,7 +244,7 @@ struct best {
 static void keep_best(void *arg, const struct candidate *c, struct score score) {
     struct best *b = arg;
     if (eval_nearly_fits(b->ev, &score)) {
-        score.overflow = 0; /* the fastest of them, not the smallest */
+        score.overflow = 0; /* keep the fastest of them, not the smallest */
         options_insert(b->nearly, &b->n_nearly, BEST, c, score);
     } else if (!score.overflow)
         options_insert(b->fit, &b->n_fit, BEST, c, score);
@@ -252,8 +257,9 @@ static void keep_as_winners(struct pool *pool, struct option *o, int n) {
         candidate_release(&o[i].c);
 }
 
-/* The best are compiled in the end, whatever others promise: of t5:3B on 64 devices plans whose ops are
- * laid out one by one are estimated 2.3 % too low, those of the grid 0.3 %. */
+/* The best plans are compiled at the end, even if other algorithms find lower estimates:
+ * with t5:3B on 64 devices, plans whose ops are laid out one by one are estimated 2.3 %
+ * too low, those of the grid 0.3 %. */
 int search_grid(struct search *s, struct err *err) {
     (void)err;
     struct grid g;

@@ -1,8 +1,8 @@
 /* grid.h - uniform pipelines: what a person would try.
  *
- * All stages have as many devices, as many whole blocks, and one preset. Sharding
- * gradients and parameters and recomputing blocks cost time, so they are tried only
- * where the plan does not fit without.
+ * All stages have the same number of devices and of whole blocks, and the same preset.
+ * Sharding gradients and parameters and recomputing blocks cost time, so they are tried
+ * only where the plan does not fit without them.
  *
  *     struct grid g;
  *     grid_init(&g, s);
@@ -17,7 +17,7 @@
 
 struct grid {
     struct search *s;
-    /* Tries all schedules, model axes that split the sequence and that do not, and any
+    /* Tries all schedules, model axes that do or do not split the sequence, and any
      * number of axes for the sequence and for experts; otherwise only the choices that
      * are usually best. */
     bool wide;
@@ -34,14 +34,14 @@ void grid_release(struct grid *g);
 /* Scores all plans of the grid with this number of groups. Where the groups do not
  * divide the devices, some groups have one device more. */
 void grid_walk(struct grid *g, int groups, int64_t micro_batch);
-/* Cuts the candidate between blocks of the model, equally many for each stage; returns
- * false if that changes nothing. */
+/* Cuts the candidate between blocks of the model, as evenly as possible; returns false if
+ * that changes nothing. */
 bool grid_cut_blocks(const struct grid *g, struct candidate *c);
-/* Returns how many axes, counted outwards from those of the model and the sequence,
- * can split the experts evenly at most; 0 if there are no experts. */
+/* Returns the largest number of axes, counted outwards from those of the model and the
+ * sequence, that can split the experts evenly; 0 if there are no experts. */
 int grid_expert_axes(const struct grid *g, int devices, struct preset preset);
-/* Does the grid try this micro-batch? With fewer micro-batches than groups more than
- * half of the devices would be idle, so smaller micro-batches are better. */
+/* Returns whether the grid tries this micro-batch. With fewer micro-batches than groups,
+ * devices would be idle at least half of the time, so smaller ones are better. */
 bool grid_is_busy(const struct space *sp, int groups, int i_micro);
 
 #endif

@@ -9,9 +9,9 @@
  * twice.
  *
  * The starts are balanced pipelines of every useful depth and micro-batch, each in its
- * best uniform presets. All of them are improved a little, then the best of several
- * kinds with layouts of single ops. Which kind is best shows late, and no chain of
- * improvements leads from one kind to another; so the best ones are annealed (mcmc.h),
+ * best uniform presets. The good ones are improved a little, then the best of several
+ * kinds with layouts of single ops. Which kind is best only shows late, and no chain of
+ * improvements leads from one kind to another. So the best ones are annealed (mcmc.h),
  * and the winner is followed deeper, shaken by a few random changes and improved
  * again. The seed decides what is random. */
 #include "search/algorithms/hops.h"
@@ -24,34 +24,34 @@
 #include <string.h>
 
 enum {
-    MAX_STARTS = 8, /* improved with few hops, */
-    SHALLOW_HOPS = 1,
-    FINALISTS = 6,        /* then the best of each kind op by op, */
-    ANNEALED = 2,         /* and annealed; */
-    DEEP_HOPS = 4,        /* the best with more hops, */
-    MORE_CHAINS = 1,      /* annealed again, and shaken; */
-    FEW_SCORED = 15000,   /* further ones while few were scored: stages; */
-    MANY_SCORED = 40000,  /* and fewer, though at least one, when so many were */
-    MUCH_SCORED = 200000, /* of all that was scored: then the best is not annealed again */
-    DEEP_SCORED = 40000,  /* of deep hops at most */
-    CHAIN_SCORED = 16000, /* of a chain of annealing, about, */
-    LEAST_STEPS = 1000,   /* but so many changes, */
+    MAX_STARTS = 8,       /* starts that are improved */
+    SHALLOW_HOPS = 1,     /* for starts and finalists */
+    FINALISTS = 6,        /* kinds whose best is improved op by op */
+    ANNEALED = 2,         /* kinds whose best is annealed */
+    DEEP_HOPS = 4,        /* for the winner */
+    MORE_CHAINS = 1,      /* in which the winner is annealed again */
+    FEW_SCORED = 15000,   /* stages: a phase that scored fewer improves more plans, */
+    MANY_SCORED = 40000,  /* and one that scored more ends, though not before its first */
+    MUCH_SCORED = 200000, /* of the whole search: then the winner is not annealed again */
+    DEEP_SCORED = 40000,  /* stages that deep hops may score */
+    CHAIN_SCORED = 16000, /* stages that a chain of annealing scores, about, */
+    LEAST_STEPS = 1000,   /* but its changes stay within these numbers */
     MOST_STEPS = 6000,
-    SHAKES = 3,
+    SHAKES = 3, /* more while few stages were scored */
     MOST_SHAKES = 5,
     SHAKE_CHANGES = 2,
 };
 
-/* Candidates slower than the best by more than these factors are not improved (NEAR),
- * not improved although few candidates were scored so far (NEAR_WHILE_FEW), not
- * annealed (NEAR_ANNEALED). A start that is a fifth slower may end up a fifth faster,
- * once its ops are laid out one by one. */
+/* Candidates slower than the best by more than the factor NEAR are not improved; while
+ * few stages were scored, the factor is NEAR_WHILE_FEW. Those slower by more than
+ * NEAR_ANNEALED are not annealed. A start that is a fifth slower may end up a fifth
+ * faster once its ops are laid out one by one. */
 static const double NEAR = 1.1, NEAR_WHILE_FEW = 1.25, NEAR_ANNEALED = 1.03;
 
 /* ---- following ----------------------------------------------------------------------- */
 
-/* Looks for a plan better than hp->limit that is at most `hops` primitives away from
- * *c. */
+/* Replaces *c by a plan at most `hops` primitives away that is better than hp->limit;
+ * returns false if it finds none. */
 static bool relieve(struct hops *hp, struct candidate *c, struct score *score, int hops,
                     bool fine) {
     if (budget_stopped(&hp->s->budget) || hp->s->budget.work > hp->most)
@@ -72,8 +72,9 @@ static bool relieve(struct hops *hp, struct candidate *c, struct score *score, i
     return chosen >= 0;
 }
 
-/* Relieves the first or the last stage although another one is the slowest: theirs are the embedding and
- * the head, whose update and whose part of the first and the last micro-batch make the step longer too. */
+/* Relieves the first or the last stage although another one is the slowest. They hold
+ * the embedding and the head, whose update and whose part of the first and the last
+ * micro-batch make the step longer too. */
 static bool relieve_ends(struct hops *hp, struct option *o) {
     const int ends[] = {0, o->c.n_stages - 1};
     for (int i = 0; i < 2; i++) {
@@ -96,10 +97,11 @@ static void improve(struct hops *hp, struct option *o, bool fine) {
     while (!o->score.unknown && relieve(hp, &o->c, &o->score, hp->max_hops, fine));
 }
 
-/* Improves a copy of *o whose ends are relieved too, and takes it over where that gains much: *o then
- * gets that far and farther (moe:1.3B on 24 devices ends 2.4 % faster). Where it gains little, what
- * was found is in the pool, and *o goes on from where it is: of gpt:13B on 32 devices it ends 1 %
- * faster than the copy would. */
+/* Improves a copy of *o, relieving its ends too, and replaces *o by the copy if that
+ * gains much: *o then gets that far and farther (moe:1.3B on 24 devices ends 2.4 %
+ * faster). If it gains little, the copy is only kept in the pool, because *o may get
+ * farther from where it is: for gpt:13B on 32 devices it ends 1 % faster than the copy
+ * would. */
 static void improve_ends(struct hops *hp, struct option *o) {
     static const double MUCH = 0.98;
     struct option copy = {.c = candidate_make(&hp->s->space)};
@@ -141,17 +143,17 @@ static int most_zero(const struct candidate *c) {
     return most;
 }
 
-/* Have both the same depth, micro-batch and highest level of ZeRO, and, if there is
- * only one stage, the same layouts? Improving such candidates mostly ends at the same
- * plan. */
+/* Returns whether both have the same depth, micro-batch and highest level of ZeRO and,
+ * if there is only one group, the same layouts. Improving two such candidates mostly
+ * ends at the same plan. */
 static bool same_kind(const struct candidate *a, const struct candidate *b) {
     return a->n_groups == b->n_groups && a->micro_batch == b->micro_batch &&
            most_zero(a) == most_zero(b) &&
            (a->n_groups > 1 || a->stages[0].layouts == b->stages[0].layouts);
 }
 
-/* Moves the best candidate of each of the first `kinds` kinds to the front; both these
- * and the rest are sorted best first. */
+/* Sorts the candidates best first, and moves the best one of each of the `kinds` best
+ * kinds to the front. */
 static void sort_kinds(struct option *o, int64_t n, int64_t kinds) {
     if (n)
         qsort(o, (size_t)n, sizeof *o, option_by_score);
@@ -167,8 +169,8 @@ static void sort_kinds(struct option *o, int64_t n, int64_t kinds) {
     }
 }
 
-/* May the i-th candidate of this phase be improved? `meant` are meant to be; fewer are
- * if they take much work, more if they take little. */
+/* Returns whether this phase may improve its i-th candidate. It is meant to improve
+ * `meant` of them, but fewer if they take much work, and more if they take little. */
 static bool go_on(const struct hops *hp, int64_t i, int64_t meant) {
     int64_t most = i < meant ? MANY_SCORED : FEW_SCORED;
     return (!i || hp->s->budget.work - hp->scored_before < most) &&
@@ -207,15 +209,17 @@ static void hops_release(struct hops *hp, int deep) {
     memo_release(&hp->seen, NULL);
 }
 
-/* Does it fit, and is it not much slower than the best? If the best does not fit
- * either, every candidate is worth a try. */
+/* Returns whether the candidate fits and is slower than the best by at most the factor
+ * `near`. If the best does not fit, or `near` is infinite, any candidate is worth a
+ * try. */
 static bool is_near(const struct option *o, const struct option *best, double near) {
     return best->score.overflow || isinf(near) ||
            (!o->score.overflow && o->score.time_us <= near * best->score.time_us);
 }
 
-/* Is the candidate worth improving in this phase? One that does not fit is, while few were scored:
- * what fits at once, where memory is tight, may be several times slower than what others become. */
+/* Returns whether the candidate is worth improving in this phase. While few stages were
+ * scored, one that does not fit is worth it too: where memory is tight, what fits at
+ * once may be several times slower than what others become. */
 static bool is_worth(const struct hops *hp, const struct option *o,
                      const struct option *best) {
     bool few = hp->s->budget.work - hp->scored_before < FEW_SCORED;
@@ -224,8 +228,9 @@ static bool is_worth(const struct hops *hp, const struct option *o,
     return is_near(o, best, fmax(few ? NEAR_WHILE_FEW : NEAR, hp->gained));
 }
 
-/* Improves a candidate of this phase and notes by which factor it got faster, because
- * slower ones may gain as much; any number, where it did not even fit before. */
+/* Improves a candidate of this phase and notes the factor by which it got faster,
+ * because slower ones may gain as much. The factor of one that did not fit before is
+ * infinite. */
 static void improve_in_phase(struct hops *hp, struct option *o, bool fine) {
     bool fitted = !o->score.overflow;
     double before_us = o->score.time_us;
@@ -281,8 +286,8 @@ static void shake_and_improve(struct hops *hp, struct option *best) {
     candidate_release(&o.c);
 }
 
-/* If the best plan turns out larger than estimated, all candidates are scored again
- * with less memory. Candidates that then miss by a little are made smaller, because
+/* If the best plan turns out larger than estimated, scores all candidates again with
+ * less memory. Those that no longer fit are improved, unless they are slow, because
  * they may be far faster than all that fit. */
 static void settle(struct hops *hp, struct option *o, int64_t n, bool fine) {
     bool fitted[MAX_STARTS] = {0};
@@ -321,9 +326,10 @@ static struct option *put_from_first(struct hops *hp, struct option *starts, int
     return starts;
 }
 
-/* Moves the fastest start that nearly fits behind the best one, if that fits but takes much longer; returns
- * whether there is one. Of t5:3B on 96 devices with 0.28 GB each the best plan of a grid that fits by
- * estimate takes 8.0 s, and one that exceeds that by 3 % 1.9 s. */
+/* Moves the fastest start that nearly fits behind the best one, if the best one fits but
+ * takes much longer. Returns whether it moved one. For t5:3B on 96 devices with 0.28 GB
+ * each, the best plan of a grid that fits by estimate takes 8.0 s, and one that exceeds
+ * the memory by 3 % takes 1.9 s. */
 static bool put_nearly_fitting_second(const struct hops *hp, struct option *o, int64_t n) {
     static const double FASTER = 0.7;
     int64_t at = 0;
@@ -339,7 +345,7 @@ static bool put_nearly_fitting_second(const struct hops *hp, struct option *o, i
     return true;
 }
 
-/* Improves those starts that are worth it, without layouts of single ops; returns how
+/* Improves the starts that are worth it, without layouts of single ops. Returns how
  * many. */
 static int64_t improve_starts(struct hops *hp, struct option *starts, int64_t all) {
     int64_t n = 0;
@@ -354,8 +360,8 @@ static int64_t improve_starts(struct hops *hp, struct option *starts, int64_t al
     return n;
 }
 
-/* Improves the best of them with layouts of single ops, which bring the last percents,
- * and anneals the best. */
+/* Improves the best candidates again with layouts of single ops, which gain the last few
+ * percent, and anneals the best of these. */
 static void finish(struct hops *hp, struct option *o, int64_t n) {
     hp->scored_before = hp->s->budget.work;
     hp->gained = 1;
@@ -377,7 +383,7 @@ static void finish(struct hops *hp, struct option *o, int64_t n) {
     sort_kinds(o, n, 1);
 }
 
-/* Improves the best candidate with more hops, within DEEP_SCORED stages. */
+/* Improves the best candidate with more hops, in about DEEP_SCORED scored stages. */
 static void follow_deep(struct hops *hp, struct option *best, int deep) {
     int shallow = hp->max_hops;
     hp->max_hops = deep;
@@ -388,8 +394,8 @@ static void follow_deep(struct hops *hp, struct option *best, int deep) {
     hp->most = INT64_MAX;
 }
 
-/* The phases, from the first plan to the last shake. A stopped search runs through the
- * remaining phases too, but none of them does any work then. */
+/* Runs all phases, from the first plan to the last shake. A stopped search passes
+ * through the remaining ones as well, but they do no work then. */
 int search_hops(struct search *s, struct err *err) {
     (void)err;
     struct hops hp;

@@ -20,7 +20,7 @@ struct hops {
     struct score limit;                   /* only better plans are of interest */
     struct memo seen;                     /* hashes of visited plans */
     int64_t scored_before;                /* budget.work when the phase began */
-    double gained; /* the most by which a candidate of the phase got faster */
+    double gained; /* the largest factor by which a candidate of the phase got faster */
     int64_t most;  /* the value of budget.work at which to give up */
     struct rng rng;
     int max_hops;
@@ -36,11 +36,11 @@ int option_by_score(const void *a, const void *b);
 void hops_expand(struct hops *hp, const struct candidate *c, const struct score *score,
                  bool fine);
 
-/* Scores a few dozen pipelines, usually with a good one among them (hops_first.c). */
+/* Scores a few dozen pipelines, one of which is usually good (hops_first.c). */
 void hops_first(struct search *s);
 
 /* Returns balanced pipelines to start from, best first (hops_starts.c). The first call
- * scores them, later calls copy them. The caller frees the array and its candidates. */
+ * scores them; later calls copy them. The caller frees the array and its candidates. */
 struct option *hops_starts(struct search *s, int64_t *n);
 
 /* Scores *o, then improves it as long as a better plan is at most `hops` primitives

@@ -1,14 +1,14 @@
-/* The first good plan, within a few dozen candidates, so that a search that is stopped
- * early has one.
+/* Finds a first good plan within a few dozen candidates, so that a search that is
+ * stopped early has one.
  *
  * For every depth and every width of tensor parallelism the uniform pipeline is
  * balanced, with the smallest micro-batch that its devices can split. The best of
  * these get larger micro-batches as long as that helps. The best one is also tried
  * under schedules that split weight gradients off. Then come the pipelines of the
- * stages solver for its micro-batch and, where memory is short, for the smallest one;
- * and, if nothing fits, all of this again with parameters sharded. In the end fewer
- * blocks are recomputed as far as memory allows. What is compiled here is kept for the
- * starts, which need most of it again. */
+ * stages solver for its micro-batch and, where memory is short, for the smallest one.
+ * If nothing fits, uniform pipelines are tried again with the highest level of ZeRO.
+ * At the end, fewer blocks are recomputed as far as memory allows. What is compiled
+ * here is kept for the starts, which need most of it again. */
 #include "search/algorithms/grid.h"
 #include "search/algorithms/hops.h"
 #include "search/algorithms/improve.h"
@@ -26,16 +26,16 @@ enum { BEST = 3 };
 
 struct first {
     struct search *s;
-    struct grid grid; /* for its blocks and experts */
+    struct grid grid; /* for grid_expert_axes */
     struct candidate c;
     struct option best;        /* of all candidates */
     struct point points[BEST]; /* best first */
     int n;
 };
 
-/* ---- candidates ------------------------------------------------------------------------ */
+/* ---- candidates ---------------------------------------------------------------------- */
 
-/* Scores the candidate f->c; *score becomes the better of both. */
+/* Scores the candidate f->c, which replaces *score and f->best where it is better. */
 static void try_it(struct first *f, struct score *score) {
     struct score now;
     if (budget_stopped(&f->s->budget) || !eval_legal(&f->s->eval, &f->c))
@@ -73,7 +73,7 @@ static void set_zero(struct candidate *c, int zero) {
         c->stages[k].zero = zero;
 }
 
-/* ---- points ---------------------------------------------------------------------------- */
+/* ---- points -------------------------------------------------------------------------- */
 
 static void score_point(struct first *f, struct point *p) {
     struct pool *pool = &f->s->pool;
@@ -150,7 +150,7 @@ static void grow(struct first *f, struct point *p) {
     }
 }
 
-/* ---- the best of them ------------------------------------------------------------------ */
+/* ---- the best of them ---------------------------------------------------------------- */
 
 /* Tries the best pipeline with the optimizer's state not sharded: where there are many
  * small parameters, gathering them costs more than updating all of them everywhere. */
@@ -182,7 +182,7 @@ static void split_weights(struct first *f) {
 }
 
 /* Tries the stages solver's pipeline for this micro-batch, also with neighbouring
- * stages on different nodes where ranks differ. */
+ * stages on different nodes where devices or links differ. */
 static void slice_at(struct first *f, int i_micro) {
     struct search *s = f->s;
     struct score any = {.unknown = true};
@@ -210,8 +210,8 @@ static bool recomputes(const struct candidate *c) {
 }
 
 /* Takes the micro-batch of the best uniform pipeline and, where memory is short, also
- * the smallest one: the solver finds a use for the memory that this saves, uniform
- * pipelines do not. */
+ * the smallest one: the solver finds a use for the memory that this saves, which
+ * uniform pipelines do not. */
 static void slice(struct first *f) {
     if (!f->n)
         return;
@@ -242,7 +242,7 @@ static void recompute_less(struct first *f) {
     candidate_copy(&f->best.c, &f->c);
 }
 
-/* The steps that the head of this file describes. */
+/* Takes the steps that the head of this file describes. */
 void hops_first(struct search *s) {
     int levels = space_zero_levels(&s->space);
     struct first f = {.s = s, .c = candidate_make(&s->space)};

@@ -14,9 +14,9 @@ enum { MANY_DEVICES = 32 };
 
 /* ---- options ------------------------------------------------------------------------- */
 
-/* The score above which an offer is of no use: it is neither better than the one that is to be
- * beaten, nor gone on from, nor among the pool's best. The last hop goes on from none, and a shake, at
- * level 0, from any. */
+/* Returns the time above which an offer is of no use: it is not better than hp->limit, not
+ * followed further, and not among the pool's best. The last hop follows no offer
+ * further, and a shake, at level 0, may follow any. */
 static double useful_us(const struct hops *hp) {
     const struct options *o = hp->options, *any = &hp->levels[0], *last = &hp->levels[1];
     const struct score *worst = o->n == WIDTH ? &o->p[WIDTH - 1].score : NULL;
@@ -26,8 +26,8 @@ static double useful_us(const struct hops *hp) {
     return o == last ? us : fmax(us, worst->time_us);
 }
 
-/* Does a stage alone take so long that the offer is of no use? Cuts may save a little of what the sums
- * in front of ops count. */
+/* Returns whether one stage alone takes so long that the offer is of no use. CUT allows
+ * for the little that cuts may save of what prefix sums count. */
 static bool is_slow(struct hops *hp, const struct candidate *c) {
     static const double CUT = 1.01;
     struct evaluate *ev = &hp->s->eval;
@@ -47,8 +47,9 @@ static bool is_slow(struct hops *hp, const struct candidate *c) {
     return longest * micro_batches > CUT * useful;
 }
 
-/* The score is unknown where the plan was visited before or is not legal. One that is slow counts as
- * scored: phases end after so much work. */
+/* Returns the plan's score, unknown if the plan was visited before or is not legal. A
+ * slow plan is not scored but counts as work all the same, because phases end after a
+ * certain amount of work. */
 static struct score consider(struct hops *hp, const struct candidate *c) {
     struct score score = {.unknown = true};
     void **seen = memo_slot(&hp->seen, candidate_hash(c));
@@ -94,8 +95,8 @@ static void set_devices(struct hops *hp, int group, int devices, struct preset p
 
 /* ---- primitives ---------------------------------------------------------------------- */
 
-/* The ops of a block in the middle of the stage, or a quarter of the stage's ops if
- * none repeats there. */
+/* Returns the number of ops of the block in the middle of the stage, or a quarter of the
+ * stage's ops if no block repeats there. */
 static int block_length(const struct space *sp, const struct search_stage *st) {
     const struct structure *g = &sp->blocks.s;
     int r = g->repeat_of[st->first + (st->end - st->first) / 2];
@@ -160,7 +161,7 @@ static void trade_devices(struct hops *hp, const struct candidate *c, int k, int
     struct preset a = space_preset_of(&hp->s->space, &c->stages[k]);
     struct preset b = space_preset_of(&hp->s->space, &c->stages[t]);
     /* Large groups do not trade single devices, which would leave numbers that hardly
-     * anything divides by. */
+     * anything divides. */
     int amounts[] = {have + mine <= MANY_DEVICES, have / 2, have - mine, mine};
     for (int i = 0; i < 4; i++) {
         int n = amounts[i];
@@ -195,7 +196,7 @@ static void trade_with_others(struct hops *hp, const struct candidate *c, int k)
             trade_devices(hp, c, k, some[i]);
 }
 
-/* Where ranks differ: swaps the places of group k and another group. */
+/* Where devices or links differ, swaps the places of group k and other groups. */
 static void swap_places(struct hops *hp, const struct candidate *c, int k) {
     enum { FEW = 8 };
     int n = c->n_groups, step = n > FEW ? n / FEW : 1;
@@ -265,8 +266,8 @@ static void turn_preset(struct hops *hp, const struct candidate *c, int k, bool 
     swap_context(hp, c, k, all);
 }
 
-/* One model axis more, as many, or one less; the model axes split the sequence or not;
- * and one inner dim after the other is left whole. */
+/* Tries one model axis more, the same number and one less, with and without the
+ * sequence split on them, and with each inner dim in turn left whole. */
 static void change_preset(struct hops *hp, const struct candidate *c, int k, bool all) {
     const struct preset now = space_preset_of(&hp->s->space, &c->stages[k]);
     int axes = space_mesh_axes(&hp->s->space, &c->stages[k]),
@@ -322,8 +323,8 @@ static void change_layouts(struct hops *hp, const struct candidate *c, int k) {
     free(seen);
 }
 
-/* Lets the layout solver lay out all ops of stage k; and puts the result also into all
- * stages that were laid out like it. */
+/* Lets the layout solver lay out all ops of stage k, and offers the result for this
+ * stage alone and for all stages that were laid out like it. */
 static void solve_layouts(struct hops *hp, const struct candidate *c, int k) {
     struct search_stage *d = begin(hp, c, 0);
     if (budget_stopped(&hp->s->budget) || !search_relayout(hp->s, &hp->next, k))
@@ -358,7 +359,7 @@ static void change_recompute(struct hops *hp, const struct candidate *c, int k, 
 }
 
 /* Sharding gradients and parameters costs time, so it is tried only where memory is
- * short or something is recomputed. */
+ * short. fine: parameters are also sharded where something is recomputed. */
 static void change_zero(struct hops *hp, const struct candidate *c, int k, bool memory,
                         bool fine) {
     bool recompute = c->stages[k].recompute_blocks > 0;
@@ -404,8 +405,8 @@ static void change_micro_batch(struct hops *hp, const struct candidate *c) {
         begin(hp, c, 0);
         hp->next.micro_batch = p->micro[i];
         offer(hp);
-        /* The presets laid out anew: the batch may now be split by more axes, or has
-         * to be by fewer. */
+        /* Apply the presets anew: more axes may now split the batch, or fewer have
+         * to. */
         struct search_stage *d = begin(hp, c, 0);
         hp->next.micro_batch = p->micro[i];
         for (int k = 0; k < c->n_stages; k++)
@@ -430,7 +431,7 @@ static void set_schedules(struct hops *hp, const struct candidate *c, bool split
             set_schedule(hp, c, (enum schedule)f);
 }
 
-/* Tries other schedules and other numbers of stages on each group. fine: those too
+/* Tries other schedules and other numbers of stages on each group. fine: also those
  * that need everything compiled anew or have more stages to score. */
 static void change_schedule(struct hops *hp, const struct candidate *c, bool fine) {
     int chunks = c->n_stages / c->n_groups;
@@ -444,7 +445,7 @@ static void change_schedule(struct hops *hp, const struct candidate *c, bool fin
             offer(hp);
 }
 
-/* Makes one stage of stages k and k + 1, with as many model axes as stage k or one
+/* Merges stages k and k + 1 into one, with as many model axes as stage k or one
  * more. */
 static void merge_stages(struct hops *hp, const struct candidate *c, int k) {
     if (c->n_groups < c->n_stages)
@@ -484,7 +485,8 @@ static void split_stage(struct hops *hp, const struct candidate *c, int k) {
     offer(hp);
 }
 
-/* Offers everything that may relieve stage k. fine: layouts of single ops too. */
+/* Offers what may relieve the fullest stage if memory is short, otherwise the slowest
+ * one. Moves of ops are not balanced, because that would undo them. */
 void hops_expand(struct hops *hp, const struct candidate *c, const struct score *score,
                  bool fine) {
     bool memory = score->overflow > 0;

@@ -1,5 +1,5 @@
-/* Starts of hops: the best uniform pipelines of every useful depth with every micro-batch, balanced;
- * and those that the stages solver slices. */
+/* Starts of hops: the best uniform pipelines of every useful depth and micro-batch,
+ * balanced, and the pipelines of the stages solver. */
 #include "search/algorithms/grid.h"
 #include "search/algorithms/hops.h"
 #include "search/algorithms/improve.h"
@@ -11,8 +11,9 @@ int option_by_score(const void *a, const void *b) {
     return score_better(&x->score, &y->score) ? -1 : score_better(&y->score, &x->score);
 }
 
-/* Depths that divide the devices, powers of two and all small ones, as long as each stage has a
- * block or an op outside blocks: splits and merges reach the others. */
+/* Returns whether to try a depth: all small ones, and powers of two, divisors of the
+ * devices and the largest one if each stage has a block or an op outside blocks. Splits
+ * and merges reach the others. */
 static bool is_depth(const struct space *sp, int k) {
     int max = space_max_groups(sp);
     if (sp->pinned.n_stages)
@@ -21,8 +22,8 @@ static bool is_depth(const struct space *sp, int k) {
                       (!(k & (k - 1)) || k == max || sp->p.devices % k == 0));
 }
 
-/* Of one depth and micro-batch the best uniform pipelines, each with other layouts or another level
- * of ZeRO; the best first. */
+/* The best uniform pipelines of one depth and micro-batch, best first. Any two differ in
+ * their layouts or in the level of ZeRO. */
 enum { KEPT = 3 };
 struct ranking {
     int n;
@@ -32,14 +33,14 @@ struct ranking {
 struct starts {
     struct search *s;
     struct grid grid;
-    /* Those that shard gradients or parameters apart: of use where there is no pipeline, or where
-     * the best without does not fit. */
+    /* `sharded` holds those that shard gradients or parameters. They are of use where
+     * there is no pipeline, or where no plain one fits. */
     struct ranking plain, sharded;
     ARR(struct option) list;
     struct candidate scratch;
 };
 
-/* Sorted in; the last one's room moves to its place. */
+/* Inserts the candidate at `at`, in the room of the entry at `last`, which is dropped. */
 static void insert(struct ranking *k, int at, int last, const struct candidate *c,
                    struct score score) {
     struct option room = k->best[last];
@@ -86,8 +87,8 @@ static void take_better(struct option *best, const struct candidate *c,
     candidate_copy(&best->c, c);
 }
 
-/* The candidate balanced, if that is better; where nothing fits with as much recompute as can
- * be. */
+/* Replaces *best by the balanced candidate if that is better. If balancing finds nothing
+ * that fits, all blocks are recomputed. */
 static void balance(struct starts *st, const struct candidate *from, struct option *best) {
     struct search *s = st->s;
     struct candidate *c = &st->scratch;
@@ -103,7 +104,7 @@ static void balance(struct starts *st, const struct candidate *from, struct opti
     take_better(best, c, pool_score(&s->pool, c));
 }
 
-/* All that were kept, balanced; does one fit? */
+/* Adds all that were kept, balanced; returns whether one of them fits. */
 static bool push_kept(struct starts *st, const struct ranking *k) {
     struct option o = {.c = candidate_make(&st->s->space)};
     bool fits = false;
@@ -134,8 +135,9 @@ static void add_even(struct starts *st) {
         }
 }
 
-/* Larger micro-batches take more memory: where two in a row cannot be sliced, though smaller ones could,
- * the rest is not tried. (One may just not divide by the devices.) */
+/* Adds the stages solver's pipelines. Larger micro-batches take more memory, so once two
+ * in a row cannot be sliced although a smaller one could, the rest is not tried. A single
+ * one may fail only because its devices cannot split it. */
 static void add_sliced(struct starts *st, bool shard) {
     enum { MOST_WITHOUT = 2 };
     struct search *s = st->s;
@@ -162,7 +164,7 @@ static void add_sliced(struct starts *st, bool shard) {
     candidate_release(&o.c);
 }
 
-/* The candidate in scratch, as it is, cut between blocks, and balanced. */
+/* Tries the candidate in scratch as it is, cut between blocks, and balanced. */
 static void try_cuts(struct starts *st, struct option *best) {
     struct search *s = st->s;
     struct candidate *c = &st->scratch;
@@ -176,7 +178,8 @@ static void try_cuts(struct starts *st, struct option *best) {
     balance(st, even, best);
 }
 
-/* With several stages on each group the best depth and micro-batch are others. */
+/* Tries several stages on each group for all starts, because another depth and
+ * micro-batch may be the best then. */
 static void add_interleaved(struct starts *st) {
     const struct space *sp = &st->s->space;
     struct option o = {.c = candidate_make(sp)};
@@ -192,7 +195,7 @@ static void add_interleaved(struct starts *st) {
     candidate_release(&o.c);
 }
 
-/* Is it the best of its depth and micro-batch? */
+/* Returns whether start i is the best of its depth and micro-batch. */
 static bool is_first_shape(const struct starts *st, int64_t i) {
     const struct candidate *c = &st->list.p[i].c;
     for (int64_t k = 0; k < i; k++)
@@ -203,8 +206,8 @@ static bool is_first_shape(const struct starts *st, int64_t i) {
     return true;
 }
 
-/* The best, and the best of a few shapes, under a schedule with weight gradients apart: all is compiled
- * anew for that. */
+/* Adds the best starts, and the best of a few shapes, under a schedule that splits weight
+ * gradients off. Few are tried, because all is compiled anew. */
 static void add_apart_under(struct starts *st, enum schedule schedule) {
     enum { FEW = 3 };
     const struct space *sp = &st->s->space;
@@ -235,7 +238,8 @@ static void add_apart(struct starts *st) {
             add_apart_under(st, (enum schedule)s);
 }
 
-/* Where links or devices differ, the best with neighbours on different nodes. */
+/* Where devices or links differ, adds the best few starts with neighbouring stages on
+ * different nodes. */
 static void add_dealt(struct starts *st) {
     enum { FEW = 4 };
     const struct space *sp = &st->s->space;
@@ -300,9 +304,9 @@ static struct option *make_starts(struct search *s, int64_t *n) {
     return st.list.p;
 }
 
-/* ---- kept for the next who asks ---------------------------------------------------------- */
+/* ---- kept for later calls ------------------------------------------------------------ */
 
-/* With no more room than the stages take. */
+/* Keeps copies of the starts, with no more room than their stages take. */
 static void keep_starts(struct search *s, const struct option *starts, int64_t n) {
     s->starts = mem_array((size_t)n + 1, sizeof *s->starts);
     s->n_starts = n;

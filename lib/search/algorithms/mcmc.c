@@ -11,8 +11,8 @@
  *
  * Chains start in turn from the best of some random pipelines and, less hot, from the
  * best plan so far. The search ends after MOST_IDLE chains in a row that found nothing
- * better, or when its stages are used up; as a member of a portfolio it gets as many again
- * after each chain that helped. */
+ * better, or when it has scored as many stages as it may. As a member of a portfolio it
+ * may score as many again after each chain that helped. */
 #include "search/algorithms/mcmc.h"
 
 #include "search/algorithms/algorithms.h"
@@ -93,7 +93,7 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The median by which changes of the candidate are worse, at most WARMEST. */
+/* Returns the median energy that changes for the worse add, at most WARMEST. */
 static double first_temperature(struct chain *ch, struct best *best) {
     double worse[PROBES], now = energy(ch, &ch->score);
     struct score score;

@@ -1,7 +1,7 @@
 /* Random changes of a candidate, one function for each thing that it decides. A change
- * is about as likely as its reverse. Cuts are the exception: after a change of the
- * stages' devices they are balanced half of the time, because a step that makes the
- * plan much worse at first is hardly ever accepted. */
+ * is about as likely as its reverse. Cuts are the exception: after most other changes
+ * they are balanced half of the time, because a step that makes the plan much worse at
+ * first is hardly ever accepted. */
 #include "search/algorithms/improve.h"
 #include "search/algorithms/mcmc.h"
 
@@ -104,7 +104,7 @@ static bool split_stage(struct change *x) {
     return true;
 }
 
-/* Makes one stage of two neighbours. */
+/* Merges two neighbouring stages. */
 static bool merge_stages(struct change *x) {
     struct candidate *c = x->to;
     if (c->n_groups < c->n_stages || c->n_stages < 2)
@@ -141,8 +141,8 @@ static bool change_depth(struct change *x) {
 
 /* ---- layouts ------------------------------------------------------------------------- */
 
-/* A random preset of the stage's devices. The odds favour what is often good: few axes
- * split the sequence, every second draw splits experts if there are any. */
+/* Draws a preset for the stage's devices. The odds favour what is often good: a quarter
+ * of the draws split the sequence, and half of them split experts if there are any. */
 static struct preset random_preset(struct change *x, const struct search_stage *st) {
     struct preset preset;
     int n = 0, inner = space_inner_dims(&x->s->space);
@@ -176,8 +176,8 @@ static bool change_preset(struct change *x) {
     return st->layouts != before;
 }
 
-/* May the node of this op have this layout? Asked before the stage is summed up with
- * it. */
+/* Returns whether the node of this op may have this layout. Asking first spares
+ * summing the stage up with an illegal one. */
 static bool may_have(struct change *x, const struct search_stage *st, int op,
                      const struct layout *l) {
     const struct model *m = x->s->space.p.model;
@@ -268,7 +268,7 @@ static bool change_recompute(struct change *x) {
     return true;
 }
 
-/* Changes one stage, or all. */
+/* Turns regathering on or off in one stage, or in all. */
 static bool change_regather(struct change *x, struct search_stage *st) {
     bool to = !st->regather, all = one_in(x->r, 2);
     for (int k = 0; all && k < x->to->n_stages; k++)
@@ -280,7 +280,7 @@ static bool change_regather(struct change *x, struct search_stage *st) {
 /* Changes the level of ZeRO in one stage, or in all. */
 static bool change_zero(struct change *x) {
     struct search_stage *st = random_stage(x);
-    /* it already pays time for memory */
+    /* the stage already pays time for memory */
     bool saves_memory = st->recompute_blocks > 0 || st->regather;
     if (saves_memory && space_may_regather(&x->s->space) && one_in(x->r, 3))
         return change_regather(x, st);
@@ -305,8 +305,8 @@ static bool change_micro_batch(struct change *x) {
     return x->to->micro_batch != x->from->micro_batch;
 }
 
-/* Draws among the schedules that scores can tell apart, and those that run further
- * ahead where this search has them. */
+/* Draws among the schedules that scores can tell apart and, where this search has them,
+ * those that run further ahead. */
 static enum schedule pick_schedule(struct change *x) {
     int n = 0, some[SCHEDULE_COUNT];
     for (int s = 0; s < SCHEDULE_COUNT; s++)
@@ -364,7 +364,7 @@ bool mcmc_propose(struct search *s, struct rng *r, const struct candidate *from,
 
 /* ---- starts -------------------------------------------------------------------------- */
 
-/* A number of stages up to the number of groups; powers of two are more likely. */
+/* Draws a number of stages up to the most groups; powers of two are more likely. */
 static int random_depth(const struct space *sp, struct rng *r) {
     int most = space_max_groups(sp), n = pick_power(r, most);
     if (sp->pinned.n_stages)

@@ -9,7 +9,7 @@
 #include "search/algorithms/mcmc.h"
 
 enum {
-    MOST_SCORED = 100000, /* stages: as many as mcmc may score as a member of auto */
+    MOST_SCORED = 100000, /* stages */
     MOST_STEPS = 64,      /* changes before a restart */
     MOST_RESTARTS = 100000,
 };

@@ -3,13 +3,13 @@
  * Each op of a distinct block may keep its layout, take that of a uniform preset, or
  * change on one mesh axis. The strategy graph has the costs: of an op, its own time;
  * of an edge, the time of its ops under every pair of layouts, beyond what the two
- * changes cost alone. In an edge with three or more ops the others keep their layouts
- * meanwhile, so the sum is exact where an edge joins two ops or where at most two of
- * its ops change; the caller scores the result. Bytes are what the change of each op
- * alone adds or saves, and must fit into the memory that is left. All layouts are
- * chosen at once: where a chain of ops must change together to be faster, single
- * changes cannot find it. Ops that change together need no conversions between them
- * and so take fewer bytes than each alone; the score of an answer corrects that. */
+ * changes cost alone. Any other ops of the edge keep their layouts meanwhile, so the
+ * sum is exact where an edge joins two ops or where at most two of its ops change; the
+ * caller scores the result. Bytes are what the change of each op alone adds or saves,
+ * and must fit into the memory that is left. All layouts are chosen at once, because
+ * single changes do not find a chain of ops that is only faster if all of them change.
+ * Ops that change together need no conversions between them and so take fewer bytes
+ * than counted; the score of an answer corrects that. */
 #include "search/algorithms/improve.h"
 #include "solve/layout/layout.h"
 
@@ -19,8 +19,8 @@
 
 enum {
     MOST_LAYOUTS = 10, /* of one op */
-    /* Ops that are laid out at once; with about so many the solver is exact within a
-     * millisecond. */
+    /* Ops that are laid out at once; with about this many the solver is exact within
+     * a millisecond. */
     MOST_CHOOSERS = 24,
     MOST_TOGETHER = 4, /* ops of an edge that are considered in pairs */
     NO_CHOOSER = -1,
@@ -33,11 +33,11 @@ struct worth {
     double us, bytes;
 };
 
-/* An op that may change its layout; number 0 is the present one. */
+/* An op that may change its layout; layout 0 is the present one. */
 struct chooser {
     int node,
-        /* node: of the strategy graph; op: of the deduplicated model, one that is this
-         * node */
+        /* node: of the strategy graph; op: of the deduplicated model, one of those that
+         * share the node */
         op;
     int n;
     struct layout layouts[MOST_LAYOUTS];
@@ -57,7 +57,7 @@ struct relayout {
     int first_rank;
     double micro_batches, bytes_left, bytes_taken;
     struct in_flight in_flight;
-    struct layout *at; /* [nodes] the layouts under which costs are asked */
+    struct layout *at; /* [nodes] the layouts that are priced */
     int *weight,
         /* [ops of the deduplicated model] how many ops of the stage it stands for, and
          * the first of them */
@@ -68,8 +68,8 @@ struct relayout {
     ARR(struct couple) couples;
 };
 
-/* Gradients count by the collective that reduces them; `times` ops of the stage are
- * equal to this one. */
+/* Prices a load that `times` equal ops of the stage have. Gradients cost what the
+ * collective that reduces them takes. */
 static struct worth worth_of(struct relayout *r, const struct load *l, double times) {
     const double *v = l->v;
     bool missing = v[LOAD_missing] > 0.5;
@@ -90,7 +90,7 @@ static struct worth worth_of(struct relayout *r, const struct load *l, double ti
     return w;
 }
 
-/* ---- what there is to choose from ------------------------------------------------------ */
+/* ---- what there is to choose from ---------------------------------------------------- */
 
 /* Counts how often each op of the deduplicated model stands in the stage. */
 static void count_ops(struct relayout *r) {
@@ -100,7 +100,7 @@ static void count_ops(struct relayout *r) {
             r->op[g->x.of[i]] = i;
 }
 
-/* Takes the next MOST_CHOOSERS nodes that had no turn yet. */
+/* Takes the next MOST_CHOOSERS nodes that have not had their turn. */
 static void find_choosers(struct relayout *r) {
     const struct blocks *g = &r->ev->space->blocks;
     struct preset now = space_preset_of(r->ev->space, r->st);
@@ -119,7 +119,7 @@ static void find_choosers(struct relayout *r) {
     }
 }
 
-/* ---- costs ----------------------------------------------------------------------------- */
+/* ---- costs --------------------------------------------------------------------------- */
 
 static void set(struct relayout *r, int chooser, int layout) {
     const struct chooser *c = &r->choosers[chooser];
@@ -224,7 +224,7 @@ static void add_costs(struct relayout *r) {
     }
 }
 
-/* ---- the solver's problem -------------------------------------------------------------- */
+/* ---- the solver's problem ------------------------------------------------------------ */
 
 /* the solver's cost units in a microsecond: it counts in integers */
 static const double UNITS = 1000;
@@ -234,7 +234,7 @@ static int64_t cost_of(double us) {
 }
 
 /* The solver wants costs of at least 0, so all costs of an op are shifted by the same
- * amount: exactly one of them is chosen. */
+ * amount. Exactly one of them is chosen, so this favours none. */
 static void put_choosers(const struct relayout *r, struct layout_problem *p) {
     double limit = r->bytes_left - r->bytes_taken;
     for (int k = 0; k < r->n; k++) {
@@ -312,7 +312,7 @@ static bool choose(struct relayout *r) {
     return changed;
 }
 
-/* ---- a stage --------------------------------------------------------------------------- */
+/* ---- a stage ------------------------------------------------------------------------- */
 
 /* Returns the bytes on a device that may be added. Stages on the same group share
  * the memory equally. */
@@ -352,8 +352,8 @@ struct room {
 };
 
 /* Lays stage k out within room->limit or, if room is NULL, within the memory that is
- * left. Nodes take turns of MOST_CHOOSERS, each turn with the layouts that the turns
- * before chose. */
+ * left. MOST_CHOOSERS nodes have their turn at once, with the layouts that earlier turns
+ * chose. */
 static bool relayout(struct pool *pool, struct candidate *c, int k, struct room *room) {
     struct relayout *r = mem_alloc(sizeof *r);
     bool changed = false;
@@ -380,10 +380,10 @@ static bool relayout(struct pool *pool, struct candidate *c, int k, struct room 
     return changed;
 }
 
-/* Lays the stage out without a memory limit; then, while its score is too large, again
- * with less memory by that amount, as long as this is more than what is left. It may
- * be, because the solver does not know how many bytes ops that change together save.
- * Returns the number of attempts until the answer fits; 0 if none does. */
+/* Lays the stage out without a memory limit; then, while its score exceeds the memory,
+ * again with that much less, as long as this is more than the solver counts as left. It
+ * may be more, because ops that change together save bytes that the solver does not
+ * know of. Returns the number of attempts until the answer fits; 0 if none does. */
 static int relayout_by_score(struct search *s, struct candidate *c, int k,
                              struct score *score) {
     enum { TRIES = 4 };
@@ -401,8 +401,8 @@ static int relayout_by_score(struct search *s, struct candidate *c, int k,
     return 0;
 }
 
-/* The better of two answers: with the memory that the score allows, and with the
- * memory that the solver thinks is left. */
+/* Takes the better of two answers: with the memory that the score allows, and with the
+ * memory that the solver counts as left. */
 bool search_relayout(struct search *s, struct candidate *c, int k) {
     struct search_stage *st = &c->stages[k];
     const struct layout *before = st->layouts;

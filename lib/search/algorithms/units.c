@@ -44,8 +44,7 @@ size_t units_cells(int units, int64_t columns) {
     return units_cell(units, units, units, columns);
 }
 
-/* All stages take what they receive at their own cost (STAGES_CHARGE_RECEIVER), and
- * every column is a choice of its own. */
+/* Every column becomes a configuration and a choice of its own. */
 void units_problem(const struct space *sp, int units, int64_t columns, double micro_batches,
                    const double *time, const int16_t *succ, struct stages_problem *out) {
     size_t n = (size_t)columns;

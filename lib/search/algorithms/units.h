@@ -9,14 +9,14 @@
 #include "solve/stages/stages.h"
 
 /* Finds the ops at which units begin, and the end of the last one. A unit is one or
- * more instances of blocks or single ops, or a part of a block where no more elements
- * pass than between blocks; there are no such parts if there would be more than 2
- * `most` of them. If there are still more than `most` units, the lightest neighbours
- * are joined. bound: [most + 1]. Returns the number of units. */
+ * more instances of blocks or single ops, or a part of a block between two cuts
+ * (space_is_cut); blocks are not divided if that makes more than 2 * `most` units. While
+ * there are more than `most`, the lightest neighbours are joined. bound: [most + 1].
+ * Returns the number of units. */
 int units_find_parts(const struct space *sp, int most, int *bound);
-/* The number of cells of a table by range of units and column, and */
+/* Returns the number of cells of a table by range of units and column. */
 size_t units_cells(int units, int64_t columns);
-/* the first cell of the range first .. last. */
+/* Returns the index of the first cell of the range first .. last. */
 size_t units_cell(int first, int last, int units, int64_t columns);
 /* Makes a problem with one micro-batch size, all devices, and columns that have no
  * sizes yet: the caller sets the numbers of devices of each choice. `time` and `succ`,

@@ -6,12 +6,14 @@
  * Before the stage begins, the first micro-batch has gone forward along the path
  * through the stages in front. So with
  *
- *     T(i, u) = the least time of ops i and on, on the last u devices, from when their first comes
- *     T(i, u) = min over j, d of max(work of ops i .. j-1 on d devices, their path + T(j, u - d))
+ *     T(i, u) = the least time of ops i and on, on the last u devices, from when their
+ *               first micro-batch arrives
+ *     T(i, u) = min over j, d of max(work of ops i .. j-1 on d devices,
+ *                                    their path + T(j, u - d))
  *
- * no step of a pipeline is shorter than T(0, all devices), in whatever order a group
- * does its work: this covers all schedules except interleaved ones. The number of
- * stages that follow is used only where it says what a stage holds in memory.
+ * no step of a pipeline is shorter than T(0, all devices). This holds for any order in
+ * which a group does its work, and so for all schedules except interleaved ones. The
+ * number of stages that follow is used only to tell what a stage holds in memory.
  */
 #ifndef WEFT_BOUND_CHAIN_H
 #define WEFT_BOUND_CHAIN_H
@@ -23,8 +25,8 @@ struct chain;
 struct chain *chain_make(struct cuts *c);
 void chain_free(struct chain *h);
 /* Raises a bound of pipelines that use all of this many devices, up to `enough_us`.
- * The gradient norm is not included. If that is too much work, the bound is raised by
- * less or stays as it is. */
+ * The gradient norm is not included. If raising it fully is too much work, the bound is
+ * raised by less or stays as it is. */
 double chain_raise(struct chain *h, int devices, double us, double enough_us);
 
 #endif

@@ -75,8 +75,8 @@ int flight_at(const struct relaxed *r, int groups_behind) {
     return k;
 }
 
-/* Prices of a byte in proportion to the time of a step that takes little longer than
- * an even share of the work. */
+/* Sets the prices of a byte in proportion to an even share of the work, because a good
+ * plan's step takes little longer than that. */
 static void find_prices(struct relaxed *r, const struct op_bound *least) {
     double us = 0, memory = (double)r->ev->space->p.memory_bytes;
     for (int i = 0; i < r->n_ops; i++)
@@ -87,7 +87,7 @@ static void find_prices(struct relaxed *r, const struct op_bound *least) {
         r->byte_price[k] = us / memory * ldexp(1, k - 7);
 }
 
-/* Fills all costs; returns false if some op can be done on no number of devices. */
+/* Fills all costs; returns false if some op cannot be done on any number of devices. */
 static bool find_costs(struct relaxed *r) {
     size_t n = (size_t)r->n_ops;
     struct op_bound *ops = mem_array(n * (size_t)r->n_sizes, sizeof *ops);

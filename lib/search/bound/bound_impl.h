@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 enum {
-    BOUND_DEVICES = 1024, /* beyond, computing lower bounds takes longer than a search */
+    BOUND_DEVICES = 1024, /* with more, lower bounds take longer than a search */
     MOST_FLIGHTS = 32,    /* different numbers of micro-batches in flight */
     BYTE_PRICES = 10,
     RATES = 4,
@@ -38,13 +38,13 @@ struct relaxed {
     int most_size; /* of a group, in devices; 0: all */
     int64_t micro_batch;
     int groups, chunks;
-    int n_sizes, sizes[BOUND_DEVICES],
-        class[BOUND_DEVICES]; /* [devices of a group] their class */
-    int size_of[BOUND_DEVICES +
-                1]; /* [devices of a group] index of the size as which they count */
-    /* [devices of a group] the number of first-class devices that do as much */
+    /* devices of a group, and their class */
+    int n_sizes, sizes[BOUND_DEVICES], class[BOUND_DEVICES];
+    /* [devices of a group] index of the size that they count as */
+    int size_of[BOUND_DEVICES + 1];
+    /* [size] the number of first-class devices that do as much */
     double share[BOUND_DEVICES];
-    double devices; /* of the whole job, counted so */
+    double devices; /* of the whole job, counted in first-class devices */
     int n_flights, flights[MOST_FLIGHTS];
     int n_prices;
     double byte_price[BYTE_PRICES]; /* microseconds per byte */
@@ -54,8 +54,8 @@ struct relaxed {
     struct {
         int first, end;
     } * repeated;
-    double
-        *weight; /* [ops of the deduplicated model] ops of the model that it stands for */
+    /* [ops of the deduplicated model] number of ops of the model that each stands for */
+    double *weight;
     struct place {
         int x, run;
         double times;
@@ -77,8 +77,8 @@ static inline double *costs_at(const struct relaxed *r, int size, int flight, in
            ((int64_t)(size * r->n_flights + flight) * r->n_prices + price) * r->n_ops;
 }
 
-/* The index of the largest number of flights that a group with this many groups behind
- * it holds at least. */
+/* Returns the index of the largest of `flights` that a group with this many groups behind
+ * it is sure to hold. */
 int flight_at(const struct relaxed *r, int groups_behind);
 
 /* ---- sums over stretches of the whole model ---------------------------------------------- */

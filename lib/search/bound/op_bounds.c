@@ -48,8 +48,8 @@ void op_bounds_free(struct op_bounds *f) {
 
 /* ---- strategies -------------------------------------------------------------------------------- */
 
-/* An op on a mesh. What does not depend on the micro-batch is computed once for all of
- * them. */
+/* An op on a mesh. What does not depend on the micro-batch is computed once for all
+ * micro-batches. */
 struct spot {
     struct op_bounds *f;
     int op, devices;
@@ -138,16 +138,16 @@ static double additions_us(const struct spot *at) {
     return us;
 }
 
-/* Elements of a parameter on a device: `whole` as ops need it, `share` as ZeRO leaves
- * it; over how many devices it is summed and sharded. */
+/* A parameter on a device. */
 struct held {
     bool frozen;
-    enum optimizer by; /* which steps it */
-    struct matrix_sizes matrices,
-        shared; /* of muon: whole ones that a device makes orthogonal, without ZeRO and with it */
-    double whole, share;
-    struct reach summed, scattered,
-        spread; /* of those over which it is summed, the ones over which it is scattered */
+    enum optimizer by; /* the one that steps it */
+    /* with muon: whole matrices that a device makes orthogonal, without ZeRO and with it */
+    struct matrix_sizes matrices, shared;
+    double whole, share; /* elements as ops need it, and as ZeRO leaves it */
+    /* over which devices its gradient is summed; over which of these ZeRO scatters the
+     * sum; over which ZeRO shards the parameter */
+    struct reach summed, scattered, spread;
 };
 
 /* The whole matrices of which a device has parts under a placement. */
@@ -197,7 +197,7 @@ static double update_us(const struct spot *at, enum opcode code, union instr_n n
     return op_bound_own_us(at->f, &sp, &ins, at->devices, &missing);
 }
 
-/* The optimizer's time for this many elements; muon's for the matrices that these are of. */
+/* The optimizer's time for this many elements and, with muon, for these matrices. */
 static double descend_us(const struct spot *at, const struct held *h, double elems,
                          const struct matrix_sizes *x) {
     static const enum opcode codes[] = {
@@ -248,7 +248,7 @@ static struct param_cost share_of(struct spot *at, const struct held *h, int zer
             descend_us(at, h, updated, zero >= ZERO_OPTIMIZER ? &h->shared : &h->matrices)};
     if (at->f->pinned)
         return out;
-    if (!sp->p.offload) /* hosts have room for it */
+    if (!sp->p.offload) /* otherwise hosts may have room for it */
         out.fixed = narrow * held + wide * (gradient + states * updated);
     if (zero < ZERO_OPTIMIZER || reach_size(h->spread) == 1) {
         if (!sp->hides)
@@ -308,7 +308,7 @@ static void add_params(struct spot *at, const struct layout *l, int levels,
     }
 }
 
-/* Finds how the kept operands are split; those of other operands are not set. */
+/* Finds how the kept operands are split; entries of other operands are not set. */
 static void find_kept(const struct spot *at, const struct layout *l,
                       struct split out[KIND_MAX_SLOTS]) {
     const struct model_op *o = &at->f->ev->space->blocks.x.model->ops[at->op];
@@ -322,8 +322,8 @@ static void find_kept(const struct spot *at, const struct layout *l,
     }
 }
 
-/* The bytes that the op keeps for its backward pass. With pins, offloading or pieces nothing
- * is certain. */
+/* Adds the bytes that the op keeps for its backward pass. None are certain with pins,
+ * offloading or logits in pieces. */
 static void add_kept(const struct spot *at, const struct split *kept,
                      const struct local *local, struct op_bound_strategy *to) {
     const struct graph *g = &at->f->ev->graph;
@@ -335,7 +335,7 @@ static void add_kept(const struct spot *at, const struct split *kept,
         if (!(at->f->traits[at->op].counts >> k & 1))
             continue;
         double elems = (double)elements_of(at, &kept[k]);
-        /* it may be kept in shards and gathered again */
+        /* it may keep shards alone and gather them again */
         if (space_may_regather(at->f->ev->space))
             elems = fmin(elems, elems * (double)kept[k].shards / at->devices);
         to->kept[k] = elems * (double)dtype_size(plan_tensor_dtype(&g->plan, o->in[k]));
@@ -371,8 +371,8 @@ static bool is_legal(const struct spot *at, const struct layout *l) {
     return layout_check(m, &m->ops[at->op], &at->mesh, l, at->micro_batch, NULL) == 0;
 }
 
-/* May the layout be legal with some micro-batch? Axes that are not laid out yet split
- * nothing. Apart from the batch, the same layouts are legal with all of them. */
+/* Returns whether the layout may be legal with some micro-batch. Axes that are not laid out
+ * yet split nothing. */
 static bool may_be_legal(struct spot *at, const struct layout *l) {
     const struct search_problem *p = &at->f->ev->space->p;
     int64_t parts = batch_parts(at, l);
@@ -391,7 +391,8 @@ struct laid_out {
     struct split sums[2 * KIND_MAX_SLOTS], kept[KIND_MAX_SLOTS];
 };
 
-/* Adds the layout with every level of ZeRO, unless others are better in everything. */
+/* Adds the layout with every level of ZeRO, unless another strategy is no worse in
+ * anything. */
 static void add_strategies(struct spot *at, const struct layout *l,
                            const struct laid_out *x) {
     const struct local *local =
@@ -412,7 +413,8 @@ static void add_strategies(struct spot *at, const struct layout *l,
     }
 }
 
-/* Adds a layout with all micro-batches. */
+/* Adds a layout with all micro-batches. Except where ops have sample groups, it is legal
+ * with all those that its split of the batch divides. */
 static void add_layout(struct spot *at, const struct layout *l) {
     const struct space *sp = at->f->ev->space;
     const struct model_op *o = &sp->blocks.x.model->ops[at->op];
@@ -527,8 +529,7 @@ double op_bound_least(const struct op_bound *o, double micro_batches, double in_
     return least;
 }
 
-/* Returns how often p divides any dim that ops can be split on: no op can be split
- * further by it. */
+/* Returns how often p divides all dims together: no op can be split by it more often. */
 static int divides(const struct model *m, int64_t micro_batch, int p) {
     int times = 0;
     for (int d = 0; d < m->n_dims; d++)

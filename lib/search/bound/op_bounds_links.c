@@ -15,9 +15,9 @@ static void add_first(struct op_bounds *f, int64_t rank) {
         f->first[f->n_first++] = (int)rank;
 }
 
-/* The first ranks that matter: the bounds of groups of equal devices; and, if a link
- * between nodes is faster than one inside a node, also all ranks in and between the
- * first two nodes and in the last node of each group. */
+/* Finds the first ranks that matter: where groups of equal devices begin and, if a link
+ * between nodes is faster than one inside a node, all ranks of the first two nodes and of
+ * the last node of each such group. */
 void op_bound_find_places(struct op_bounds *f) {
     const struct cluster *c = &f->ev->space->p.cluster;
     double inside = INFINITY, between = 0;
@@ -93,7 +93,7 @@ static double collective_us(struct op_bounds *f, const struct mesh *mesh, unsign
     return best_us(f, &sp, &ins, devices, &missing);
 }
 
-/* On many devices every axis may be within a node, to keep the number of layouts
+/* On many devices every axis counts as within a node, to keep the number of layouts
  * small. */
 unsigned op_bound_intra_node_axes(const struct op_bounds *f, const struct mesh *mesh) {
     const struct cluster *c = &f->ev->space->p.cluster;
@@ -173,15 +173,14 @@ double op_bound_steps_us(struct op_bounds *f, int devices, struct reach g, enum 
     return best;
 }
 
-/* Partial sums become shards, or the whole tensor. */
 double op_bound_sum_us(struct op_bounds *f, int devices, struct reach g, enum dtype dtype,
                        double elems) {
     return fmin(op_bound_steps_us(f, devices, g, I_reduce_scatter, dtype, elems),
                 op_bound_steps_us(f, devices, g, I_all_reduce, dtype, elems));
 }
 
-/* All gradients that are reduced over the same devices share one collective. One
- * gradient is charged the least that an element takes in any number of them. */
+/* All gradients that are reduced over the same devices share one collective. So a gradient
+ * is charged the least time per element of any collective of about its size or more. */
 double op_bound_gradient_us(struct op_bounds *f, int devices, struct reach g,
                             double elems) {
     if (reach_size(g) == 1)
@@ -224,8 +223,8 @@ static double message_us(struct op_bounds *f, int64_t bytes) {
     return best;
 }
 
-/* Adding takes place on the smallest part of the tensor that a device may have; or the
- * reader's stage has received the tensor and adds there. */
+/* Either a device adds at least the smallest part of the tensor that it may have, or the
+ * reader is in a stage of its own, which has received the tensor by a message. */
 double op_bounds_addition_us(struct op_bounds *f, int devices, enum dtype dtype,
                              double elems) {
     struct graph *g = &f->ev->graph;

@@ -7,8 +7,8 @@
 
 /* ---- one op alone ------------------------------------------------------------------------ */
 
-/* Is it an instruction of the op itself, and not one that converts a placement or adds
- * up gradients of several readers? */
+/* Returns whether the instruction is one of the op itself, and not one that converts a
+ * placement or adds up gradients of several readers. */
 static bool is_its_own(const struct model_op *o, const struct instr *ins) {
     enum key_kind key = opcode_key(ins->code);
     return (key == KEY_SHAPE || key == KEY_CURVE) && ins->code != I_copy &&
@@ -63,8 +63,8 @@ static uint64_t local_hash(const struct op_bounds *f, int op, const struct mesh 
         int64_t size = layout_size(mesh, l, k, n);
         bool split = space->role[k] != ROLE_parallel && size < n;
         h = memo_mix(h, (uint64_t)size << 1 | split);
-        /* How far axes divide dims of which one element stands for each of several
-         * sample groups. */
+        /* The sizes of axes decide how far they split a dim that has one element for
+         * several of this one (model/kind.h). */
         for (int a = 0; a < mesh->n_axes && size < n && g->x.model->ops[op].n_in > 1; a++)
             h = l->dim[a] == k ? memo_mix(h, (uint64_t)mesh->size[a]) : h;
     }

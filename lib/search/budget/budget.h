@@ -23,7 +23,7 @@ struct budget {
     int64_t work;         /* scored stages so far, */
     int64_t candidates;   /* and scored candidates */
     int64_t share;        /* stages that mcmc, dp and ilp may score; 0 = their own limits */
-    /* duration of the last evaluation of a candidate; that long is reserved */
+    /* duration of the last evaluation of a candidate; twice that is reserved */
     double evaluate_s;
     /* stop when the best is proven to be within this share of the optimum; 0 = never */
     double gap;
@@ -32,18 +32,18 @@ struct budget {
     struct watch *watch; /* shows the progress of all threads; NULL = none is shown */
 };
 
-/* Is there a limit of time or of work? */
+/* Returns whether there is a limit of time or of work. */
 bool budget_is_limited(const struct budget *b);
 
-/* Is the budget used up, except for the duration of one evaluation, or did the user
- * interrupt? */
+/* Returns whether the budget is used up, except for what is reserved for evaluations, or
+ * the user has interrupted. */
 bool budget_out_of_time(const struct budget *b);
-/* Is the budget used up, or the gap closed? */
+/* Returns whether the budget is used up or the gap is closed. */
 bool budget_stopped(const struct budget *b);
 
 /* Seconds that are left; very many if there is no deadline. */
 double budget_time_left_s(const struct budget *b);
-/* The same as a solver's limit: never 0, which would mean no limit. */
+/* The same as a solver's limit, where 0 means none: 0 only if there is no deadline. */
 double budget_left_s(const struct budget *b);
 
 #endif

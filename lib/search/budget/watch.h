@@ -1,5 +1,5 @@
-/* watch.h - the progress of a search on stderr (progress.h): "1.3 s, hops: best 512.3 ms, bound
- * 498.1 ms, gap 2.8 %". Members of auto report from their threads.
+/* watch.h - the progress of a search on stderr (progress.h): "1.3 s, hops: best
+ * 512.3 ms, bound 498.1 ms, gap 2.8 %". Members of auto report from their threads.
  *
  *     struct watch w;
  *     watch_begin(&w);
@@ -27,8 +27,8 @@ struct watch {
 void watch_begin(struct watch *w);
 void watch_end(struct watch *w);
 
-/* May be called from any thread; w may be NULL. A plan was simulated, or a bound was
- * proven. */
+/* Note that a plan was simulated or a bound was proven, and print what is known when that
+ * is due. May be called from any thread; w may be NULL. */
 void watch_plan(struct watch *w, const char *member, double time_us);
 void watch_bound(struct watch *w, double us);
 void watch_poll(struct watch *w);

@@ -1,12 +1,12 @@
-/* What single devices would take for everything, which bounds what more of them can
- * do. */
+/* How long single devices would take for a whole step, which bounds what several of them
+ * can do. */
 #include "search/evaluate/evaluate.h"
 #include "search/space/devices.h"
 
 #include <math.h>
 
-/* How long one device would take for the whole step, with the micro-batch that suits
- * it best and without a limit of memory; INFINITY if the profile lacks it. */
+/* How long one device would take for the whole step with this micro-batch and without a
+ * limit of memory; INFINITY if that is not legal, or the profile lacks it. */
 static double device_us(struct evaluate *ev, int rank, int64_t micro_batch) {
     struct search_stage st = {.end = ev->space->p.model->n_ops, .devices = 1};
     space_apply_preset(ev->space, &st, micro_batch, (struct preset){.inner = ~0u});
@@ -27,7 +27,7 @@ void eval_alone(struct evaluate *ev, double alone_us[CLUSTER_MAX_GROUPS]) {
         double least = INFINITY;
         alone_us[g] = 0;
         for (int i = 0; i < ev->space->p.n_micro; i++) {
-            /* no other number of devices is searched then */
+            /* out of time, no other number of devices is searched (idle.c) */
             if (budget_out_of_time(ev->budget))
                 return;
             least = fmin(

@@ -8,8 +8,8 @@
 
 /* ---- a plan ------------------------------------------------------------------------------ */
 
-/* Returns the stage that comes nearest to its memory limit, or exceeds it most, and by
- * how many bytes. */
+/* Returns the stage that is nearest to its memory limit, or furthest beyond it. Sets the
+ * bytes that it lacks, negative if it has some left. */
 static int fullest_stage(const struct space *sp, const struct program *g, int64_t *beyond) {
     int fullest = 0;
     for (int k = 0; k < g->n_stages; k++) {
@@ -55,7 +55,7 @@ static struct evaluation evaluate_program(struct evaluate *ev, const struct prog
     return v;
 }
 
-/* NULL where the plan is not legal. */
+/* Returns NULL if the plan is not legal. */
 static struct program *compile(struct plan *plan) {
     return plan_check(plan, NULL) == 0 ? program_compile(plan, NULL) : NULL;
 }
@@ -113,7 +113,8 @@ static void try_overlap(struct evaluate *ev, struct search_plan *p) {
 
 /* ---- a candidate ------------------------------------------------------------------------- */
 
-/* Takes ownership of the plan; merged: its meshes were merged. */
+/* Evaluates a candidate's plan, or looks it up. Takes ownership of the plan; merged: its
+ * meshes were merged. */
 static struct evaluation evaluate_once(struct evaluate *ev, const struct candidate *c,
                                        struct plan *plan, bool merged,
                                        struct search_plan *out) {
@@ -144,7 +145,7 @@ static struct evaluation evaluate_once(struct evaluate *ev, const struct candida
     return *v;
 }
 
-/* How long this took is noted for the budget only if something was not known before. */
+/* The budget notes how long this took only if something was not looked up. */
 struct evaluation eval_candidate(struct evaluate *ev, const struct candidate *c,
                                  double best_us, bool both, struct search_plan *out) {
     double begin_s = now_s();

@@ -11,8 +11,8 @@
 #include "common/mem.h"
 
 /* Appends a copy of *v, unless an entry is no worse. Entries that *v is no worse than
- * are removed; the others keep their order. no_worse(a, b): is *a at least as good as
- * *b in everything that counts? */
+ * are removed; the others keep their order. no_worse(a, b): whether *a is at least as
+ * good as *b in everything that counts. */
 #define front_add(list, v, no_worse)                                                       \
     do {                                                                                   \
         int64_t front_i = 0, front_n = 0;                                                  \

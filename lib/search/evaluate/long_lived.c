@@ -22,7 +22,7 @@ static struct brief missing(struct long_lived *f, const struct edge *e, int firs
     return prefix_brief_of(f->ev->space, f->t, &l);
 }
 
-/* Looks up what a number of readers, with or without the origin, adds. */
+/* Looks up the correction for a number of readers, with or without the origin. */
 static const struct brief *look_up(struct long_lived *f, const struct edge *e, int first,
                                    int end, bool inside, int readers) {
     uint64_t key = memo_mix(memo_mix(3, (uint64_t)(e - f->ev->space->blocks.s.edges)),
@@ -62,7 +62,7 @@ bool long_lived_add(struct long_lived *f, int first, int end, struct brief *b) {
         any |= add_edge(f, &sp->blocks.s.edges[in->edges[i]], first, end, b);
     for (int i = 0; i < out->n; i++) {
         const struct edge *e = &sp->blocks.s.edges[out->edges[i]];
-        if (e->origin >= first) /* the others crossed the begin of the range, too */
+        if (e->origin >= first) /* the others cross the beginning too: added above */
             any |= add_edge(f, e, first, end, b);
     }
     return any;

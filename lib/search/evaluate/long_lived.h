@@ -17,8 +17,8 @@
 
 #include "search/evaluate/evaluate.h"
 
-/* Corrections under one prefix, by edge and number of readers, which are asked for
- * again and again. */
+/* Corrections under one prefix. They are kept by edge and number of readers, because
+ * they are asked for again and again. */
 struct long_lived {
     struct evaluate *ev;
     const struct prefix *t;
@@ -27,7 +27,7 @@ struct long_lived {
 
 void long_lived_begin(struct long_lived *f, struct evaluate *ev, const struct prefix *t);
 void long_lived_end(struct long_lived *f);
-/* Adds what the sums of a range lack; returns whether any such edge crosses its ends. */
+/* Corrects the sums of a range; returns whether long-lived edges cross its ends. */
 bool long_lived_add(struct long_lived *f, int first, int end, struct brief *b);
 
 #endif

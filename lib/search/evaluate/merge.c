@@ -17,7 +17,7 @@ static bool alike(const struct stage *st, int a) {
     return true;
 }
 
-/* Merges the axis behind axis a into it. */
+/* Merges axis a + 1 into axis a. */
 static void merge_axes(struct stage *st, int a) {
     struct mesh *mesh = &st->mesh;
     int behind = MESH_MAX_AXES - 2 - a;
@@ -34,7 +34,7 @@ static void merge_axes(struct stage *st, int a) {
 
 /* ---- names ----------------------------------------------------------------------------- */
 
-/* What an axis is used for; of equal votes the first wins. */
+/* What an axis is used for. The first use wins a tie. */
 #define AXIS_USES(X) X(tp) X(dp) X(cp) X(sp) X(ep) X(same)
 enum axis_use {
 #define X(name) AXIS_##name,
@@ -61,7 +61,7 @@ static enum axis_use use_of(const struct space *sp, const struct model_op *op, i
     return op->space.role[k] == ROLE_halo ? AXIS_sp : AXIS_tp;
 }
 
-/* If experts are split on an axis, it is theirs, whatever else is split there. */
+/* An axis that splits experts is named after them, whatever else it splits. */
 static enum axis_use use_of_axis(const struct space *sp, const struct plan *plan,
                                  const struct stage *st, int a) {
     double work[AXIS_USE_COUNT] = {0};

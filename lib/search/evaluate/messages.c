@@ -4,9 +4,9 @@
  * A stage receives the messages of another stage in the order in which they are sent,
  * each before the first op that needs it. So, where not everything depends on the last
  * message, a stage begins before the one that feeds it is done. The path of a
- * micro-batch is then shorter than the sum of its stages by the least, over all
- * messages between the two, of what the sender does after sending it and what the
- * receiver does before needing it. */
+ * micro-batch is then shorter than the sum of its stages: by the least, over all messages
+ * between the two, of the sender's time after sending the message plus the receiver's
+ * time before needing it. */
 #include "search/evaluate/score_impl.h"
 
 #include <math.h>
@@ -41,8 +41,8 @@ struct message {
     double *pack_us, *take_us; /* the times to which its costs are added */
 };
 
-/* Returns to how many receivers the busiest sender sends. The receivers that want a part of its
- * shard are divided among the devices that hold the same shard. */
+/* Returns to how many receivers the busiest sender sends. The receivers that want a part
+ * of a shard are divided among the devices that hold the same shard. */
 static double most_takers(const struct work *w, const struct message *msg) {
     double copies =
         fmax(1, floor(w->c->stages[msg->from].devices * msg->held / msg->all + 0.5));
@@ -50,7 +50,7 @@ static double most_takers(const struct work *w, const struct message *msg) {
     return ceil(takers / copies - 1e-6);
 }
 
-/* Adds the message; returns the time of receiving it. */
+/* Adds what a message costs both ends; returns the time of receiving it. */
 static double add_message(struct evaluate *ev, struct work *w, struct message msg) {
     double takers = most_takers(w, &msg), size = (double)dtype_size(msg.dtype);
     double sent = ceil(takers * fmin(msg.got, msg.held));
@@ -67,7 +67,8 @@ static double add_message(struct evaluate *ev, struct work *w, struct message ms
                               (int64_t)(size * fmax(sent, msg.got)));
     *msg.take_us += take_us;
     w->staging[msg.from] += size * sent * msg.depth;
-    /* its memory alone: with the time of unpacking, searches for Wide-ResNet ended 2 to 9 % slower */
+    /* What the receiver unpacks counts as memory alone: with the time of unpacking,
+     * searches for Wide-ResNet ended 2 to 9 % slower. */
     w->staging[msg.to] += own ? 0 : size * msg.staged;
     w->messages[msg.from] += own ? 0 : takers;
     w->messages[msg.to] += own ? 0 : fmax(1, ceil(msg.got / msg.held - 1e-6));
@@ -75,15 +76,15 @@ static double add_message(struct evaluate *ev, struct work *w, struct message ms
     return take_us;
 }
 
-/* Does what the edge says go back as a gradient? A parameter goes nowhere if it does not. */
+/* Returns whether a gradient goes back along the edge. A parameter without one is not
+ * sent at all. */
 static bool comes_back(const struct evaluate *ev, const struct edge *e) {
     const struct model *m = ev->space->blocks.whole;
     return e->param >= 0 ? !m->params[e->param].frozen : m->tensors[e->tensor].gradient;
 }
 
-/* Adds the message with a tensor and the one with its gradient; or, for a parameter
- * used in two stages, the gradient's way to the stage that updates it and the new
- * value's way back. */
+/* Adds the messages with a tensor and with its gradient or, for a parameter used in two
+ * stages, with the gradient to the stage that updates it and with the new value back. */
 static void add_exchange(struct evaluate *ev, struct work *w, const struct edge *e, int to,
                          int reader) {
     int from = stage_of(w, e->origin), apart = to - from;
@@ -149,11 +150,11 @@ struct seam {
     int k;
     /* what arrives at k, then what arrives at the stage behind it */
     const struct passing *p;
-    int n, n_here; /* of both; of k alone */
+    int n, n_here; /* messages to both; to k alone */
 };
 
-/* Forward: message i is received before op `at`, the first op that needs it or a later
- * message of the same sender. */
+/* Returns the time that message i lets both stages share in the forward pass. It is
+ * received before op `at`, the first that needs it or a later message of its sender. */
 static double forward_gap(const struct seam *m, int i) {
     const struct search_stage *st = &m->w->c->stages[m->k];
     int at = m->p[i].reader;
@@ -169,7 +170,7 @@ static double forward_gap(const struct seam *m, int i) {
     return us;
 }
 
-/* The time of what an op does in the backward pass after it has sent what others wait
+/* Returns how long an op goes on in the backward pass after sending what others wait
  * for. */
 static double behind_us(const struct seam *m, int op) {
     const struct prefix *t = m->w->prefixes[m->k];
@@ -179,9 +180,9 @@ static double behind_us(const struct seam *m, int op) {
     return graph_node(g, &t->st, g->b->x.of[op], t->layouts)->behind_us;
 }
 
-/* Backward, the reverse: gradients are sent when the first reader of the tensor is
- * done, except for reducing its own gradients, and received when it is the turn of the
- * op that made the tensor. */
+/* The same in the backward pass, reversed: a gradient is sent when the first reader of the
+ * tensor is done, except for reducing its own gradients, and received when it is the
+ * turn of the op that made the tensor. */
 static double backward_gap(const struct seam *m, int i) {
     const struct search_stage *st = &m->w->c->stages[m->k];
     int at = m->p[i].origin;
@@ -202,7 +203,7 @@ static double backward_gap(const struct seam *m, int i) {
     return us;
 }
 
-/* The message that leaves least to do at the same time decides. */
+/* Sets the time that stage k shares with the one in front: the least of all messages. */
 static void share_time(struct evaluate *ev, struct work *w, int k) {
     int first = w->first_passing[k], end = w->first_passing[k + 1];
     struct seam m = {ev, w, k, ev->passing.p + first, end - first, end - first};
@@ -232,8 +233,8 @@ void eval_add_messages(struct evaluate *ev, struct work *w) {
 
 /* ---- messages at a cut that is not made yet ---------------------------------------------- */
 
-/* The time of a message between the stage's devices and as many in front of or behind
- * them; inter_node: on another node. */
+/* The time of a message between the stage's devices and equally many neighbours;
+ * inter_node: these are on another node. */
 static double take_us(struct evaluate *ev, const struct prefix *t, double elems,
                       bool inter_node) {
     int n = t->st.devices, left = ev->space->p.devices - n, to = n < left ? n : left;

@@ -15,7 +15,7 @@ const struct load *prefix_edge(struct evaluate *ev, const struct prefix *t,
     return graph_edge(&ev->graph, &t->st, e, 0, ev->space->blocks.s.n_ops, t->layouts);
 }
 
-/* How the op, the origin or a reader, sees the tensor or parameter. */
+/* Returns how the origin or a reader maps the axes of the edge's tensor or parameter. */
 static const struct axis_map *map_of(const struct model *m, const struct edge *e, int op) {
     const struct model_op *o = &m->ops[op];
     for (int k = 0; k < o->n_out; k++)
@@ -68,8 +68,8 @@ struct shard_size prefix_shard_of(const struct space *sp, const struct prefix *t
     return out;
 }
 
-/* A piece is one run inside the box that is wanted if it has all of the inner axes and one of the outer
- * ones (transfer.c). */
+/* A piece is one run of the wanted box if it has all of the box on the axes behind some
+ * axis, and one element on those in front of it (transfer.c). */
 double prefix_staged(const struct space *sp, const struct prefix *t, const struct edge *e,
                      const struct shard_size *from, const struct shard_size *to) {
     struct extents x = extents_of(sp, t, blocks_small_edge(&sp->blocks, e));
@@ -97,7 +97,7 @@ struct shard_size prefix_shard(const struct space *sp, const struct prefix *t,
     struct shard_size *known = &t->given[small - g->xs.edges];
     int op = small->origin, k = 0;
     if (i >= 0) {
-        /* the reader may stand in another instance of the deduplicated model */
+        /* the op of the deduplicated model may be in another instance than the reader */
         while (k + 1 < small->n &&
                g->x.node_of[small->readers[k]] != g->x.node_of[g->x.of[e->readers[i]]])
             k++;

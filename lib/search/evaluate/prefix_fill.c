@@ -12,17 +12,17 @@
 /* Settings whose last filling is kept. A search has more only on hundreds of devices. */
 enum { FILLED = 64 };
 
-/* The bytes that gradients of one reader hold while they wait. */
+/* What the gradient that one reader makes holds while it waits (add_waiting). */
 struct waiting {
-    int64_t bytes; /* 0: they do not wait */
-    bool made;     /* by its backward pass, not passed on as they came */
+    int64_t bytes; /* 0: it does not wait */
+    bool made;     /* computed by the reader, not passed on unchanged */
 };
 
 /* The last filling under a setting. */
 struct filled {
     struct setting st;
     const struct layout *layouts; /* [nodes]; NULL: none yet */
-    bool *changed;           /* [nodes] since the last filling, while another one is made */
+    bool *changed;           /* [nodes] whether the layout differs from the last filling */
     bool *illegal;           /* [ops of the deduplicated model] */
     struct load *own;        /* [ops] what a legal op adds */
     struct waiting *waiting; /* [readers of the deduplicated model's edges] */
@@ -84,8 +84,8 @@ static struct filling *filling_of(struct evaluate *ev) {
     return ev->filling;
 }
 
-/* Returns the last filling under this setting, with what has changed since; a new one
- * replaces the filling of another setting. */
+/* Returns the last filling under this setting, with `changed` set for the new one. If its
+ * place has another setting, that filling is lost. */
 static struct filled *last_filled(const struct space *sp, struct filling *all,
                                   const struct prefix *t) {
     const struct blocks *g = &sp->blocks;
@@ -208,7 +208,7 @@ struct brief prefix_brief_of(const struct space *sp, const struct prefix *t,
     return b;
 }
 
-/* Adds the load of op i to the sums, and to that of one instance of its repeat. */
+/* Adds the load of op i to the sums, and to `instance` if it is in the second instance. */
 static void add_load(const struct space *sp, struct prefix *t, int i,
                      const struct load *l) {
     const struct blocks *g = &sp->blocks;

@@ -8,9 +8,10 @@ struct walk {
     struct load *sum;
 };
 
-/* Ops of the deduplicated model. Balancing asks for the same stretches so often that they are looked up
- * by where their layouts stand before graph_recompute looks at each of these. Where a layout splits
- * unevenly they add nothing, as in the prefix sums: no candidate uses them, and they cannot be compiled. */
+/* Adds what recompute changes for ops first .. end-1 of the deduplicated model. Balancing
+ * asks for the same ops so often that they are looked up by the address of their layouts;
+ * graph_recompute would hash every layout. Ops with an illegal layout add nothing, as in
+ * the prefix sums: no candidate uses them, and they cannot be compiled. */
 static void add(const struct walk *w, int level, int first, int end, int times) {
     struct evaluate *ev = w->ev;
     if (w->t->illegal[end] > w->t->illegal[first])
@@ -34,7 +35,7 @@ static void add_cut(const struct walk *w, int level, const struct recompute_segm
     add(w, level, g->from + first - g->first, g->from + end - g->first, 1);
 }
 
-/* Segments k .. end-1. Of those that are alike the first one speaks for all. */
+/* Adds segments k .. end-1. Of equal ones only the first is added, times their number. */
 static void add_segments(const struct walk *w, int level, int k, int end) {
     const struct recompute_segment *list = w->ev->space->segments.list;
     for (; k < end && is_cut(&list[k], w->st); k++)

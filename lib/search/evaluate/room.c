@@ -1,9 +1,10 @@
-/* How much of a device's memory plans may fill by estimate, and what NCCL takes of that for a plan's
- * communicators, which program/beside.h counts once a plan is compiled. */
+/* How much of a device's memory plans may fill by estimate, and what NCCL takes of that for
+ * a plan's communicators. Those of a compiled plan are counted by program/beside.h. */
 #include "search/evaluate/score_impl.h"
 #include "search/space/devices.h"
 
-/* What is reserved for communicators on the device of a rank; NULL where they are not counted. */
+/* Returns what is reserved on the device of a rank; NULL where communicators are not
+ * counted. */
 static const struct reserve *reserve_at(const struct evaluate *ev, int rank) {
     const struct search_problem *p = &ev->space->p;
     if (!p->memory_of_kinds || !p->beside || p->devices < 2)

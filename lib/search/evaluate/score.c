@@ -1,8 +1,8 @@
 /* Scores: a candidate costs the sum of its stages and of what passes between them.
  *
  * A stage's own part is looked up, or computed from its prefix sums; what is sent
- * depends on both neighbours. What the sums leave out, gaps between temporaries and
- * waiting for collectives, only an evaluation has (evaluation.c). */
+ * depends on both neighbours. The sums leave out gaps between temporaries and waiting for
+ * collectives, which only an evaluation has (evaluation.c). */
 #include "search/evaluate/score_impl.h"
 #include "search/space/devices.h"
 
@@ -118,9 +118,9 @@ bool eval_nearly_fits(const struct evaluate *ev, const struct score *score) {
 
 /* ---- legal candidates ------------------------------------------------------------------ */
 
-/* May several stages share each group? The groups have to divide the micro-batches
- * and, if all devices are equal, have one size, as in Megatron-LM; the bound relies on
- * that (bound_interleaved.h). */
+/* Returns whether several stages may share each group. The number of groups has to divide
+ * that of micro-batches and, if all devices are equal, the groups have one size, as in
+ * Megatron-LM; the bound relies on that (bound_interleaved.h). */
 static bool may_go_round(const struct space *sp, const struct candidate *c) {
     bool even = space_has_places(sp) || c->stages[0].devices * c->n_groups == sp->p.devices;
     for (int g = 1; g < c->n_groups && !space_has_places(sp); g++)

@@ -1,12 +1,12 @@
-/* score_impl.h - what score.c and messages.c share of a candidate that is being
- * scored. */
+/* score_impl.h - what score.c, messages.c and room.c share about the candidate that is
+ * being scored. */
 #ifndef WEFT_SCORE_IMPL_H
 #define WEFT_SCORE_IMPL_H
 
 #include "cost/estimate.h"
 #include "search/evaluate/evaluate.h"
 
-/* What is known about its stages so far. */
+/* The candidate, and what is known about its stages so far. */
 struct work {
     const struct candidate *c;
     int n;
@@ -14,9 +14,9 @@ struct work {
     const struct prefix **prefixes;
     struct estimate_stage *times;
     double *staging;  /* [stages] bytes */
-    double *messages; /* [stages] partners of a device, each direction and tensor apart */
+    double *messages; /* [stages] partners of a device, by direction and tensor */
     const struct stage_sum **sums;
-    /* [stages + 1] index of the first tensor that the stage receives going forward */
+    /* [stages + 1] index in ev->passing of the first tensor that the stage receives */
     int *first_passing;
     bool missing;
 };
@@ -27,14 +27,14 @@ struct passing {
     /* ops: the one that makes the tensor, and the first that reads it in the receiving
      * stage */
     int origin, reader;
-    double forward_us, back_us; /* time of the receiver, forward and back */
+    double forward_us, back_us; /* of receiving the tensor, and the gradient */
 };
 
 /* Adds messages between the stages of a candidate to their times and their staging
  * bytes; the stages themselves are already summed. */
 void eval_add_messages(struct evaluate *ev, struct work *w);
 
-/* Bytes on a device of stage k for communicators, the whole job's apart (room.c). */
+/* Bytes on a device of stage k for communicators, except the whole job's (room.c). */
 double work_communicators(const struct evaluate *ev, const struct work *w, int k);
 
 #endif

@@ -5,14 +5,14 @@
  * layouts. Tables have microseconds over a step and bytes on a device: of nodes, and
  * of edges over all the nodes that they connect, exactly as prefix sums add them up.
  * Gradients that are reduced in one collective are charged by the element, at the
- * least that an element takes in any number of them. Temporaries and the effects of
+ * lowest time per element that any number of them has. Temporaries and the effects of
  * recompute are left out. So the sum never exceeds what the stage takes, unless an
  * edge has more combinations of layouts than a table may have entries. Then `exact` is
  * false, and the ops of that edge are considered in pairs while the others keep their
  * layouts.
  *
- * An op is critical if no tensor bypasses it. A tensor that several instances of a
- * repeat read does not count; the op that makes it is critical too.
+ * An op is critical if no tensor bypasses it. Tensors that several instances of a repeat
+ * read do not count as bypassing; the ops that make them are critical too.
  *
  *     struct stage_tables t;
  *     if (stage_tables_make(ev, &setting, &stage, &in_flight, true, &t) &&
@@ -36,15 +36,15 @@ struct stage_tables {
     ARR(struct critical_factor) factors;
 };
 
-/* all: every legal layout is a value; otherwise the layout that the stage has, number
- * 0, and some near it. Returns false if an op has no layout, or too many to list: then
- * there are no tables, but `out` has to be released all the same. */
+/* all: every legal layout is a value; otherwise value 0 is the layout that the stage has,
+ * and the others are near it. Returns false if an op has no layout, or too many to list:
+ * then there are no tables, but `out` has to be released all the same. */
 bool stage_tables_make(struct evaluate *ev, const struct setting *setting,
                        const struct search_stage *st, const struct in_flight *in_flight,
                        bool all, struct stage_tables *out);
 void stage_tables_release(struct stage_tables *t);
 
-/* Microseconds and bytes of a choice. */
+/* Sums the microseconds and bytes of a choice. */
 void stage_tables_sum(const struct stage_tables *t, const int *choice, double *us,
                       double *bytes);
 

@@ -22,16 +22,16 @@ struct blocks {
     struct structure s;        /* of the whole model */
     struct dedup x;            /* the deduplicated model */
     struct structure xs;       /* its structure, mainly its edges */
-    int offload;               /* sets of OFFLOADS of all ops that pins leave free */
+    int offload;               /* set of OFFLOADS of all ops that pins leave free */
 };
 
-/* Ops that pins treat differently are different. */
+/* Ops that pins treat differently do not count as equal. */
 void blocks_init(struct blocks *b, const struct model *m, const struct pins *pins);
 void blocks_release(struct blocks *b);
 
-/* What an op of the deduplicated model has in a stage with this level of ZeRO, and
- * with this choice of regathering; and which sets of OFFLOADS it keeps on hosts. Pins
- * take precedence. */
+/* What holds for an op of the deduplicated model: the level of ZeRO and the choice of
+ * regathering in a stage that has these, and the set of OFFLOADS that it keeps on hosts.
+ * Pins take precedence. */
 int blocks_zero(const struct blocks *b, int op, int zero);
 bool blocks_regather(const struct blocks *b, int op, bool regather);
 int blocks_offload(const struct blocks *b, int op);

@@ -1,7 +1,7 @@
 /* The deduplicated model: the same model with at most three instances of each repeat.
  *
  * An op that is left out is represented by the corresponding op of the second
- * instance. What the last instance reads of the one before it, it reads of the second. */
+ * instance. The last instance reads from the second what it read from the one before it. */
 #include "search/graph/structure.h"
 
 #include <stdlib.h>
@@ -20,8 +20,7 @@ static int stand_in(const struct structure *s, int op) {
     return op - (j - 1) * r->period;
 }
 
-/* Returns how many instances in front of the op's are left out: all but the first, the
- * second and the last. */
+/* Returns how many instances an op is behind the op that represents it. */
 static int left_out(const struct structure *s, int op) {
     if (s->repeat_of[op] < 0 || s->repeats[s->repeat_of[op]].count <= KEPT_INSTANCES)
         return 0;
@@ -57,7 +56,8 @@ static void number_ops(const struct model *m, const struct structure *s, struct 
     x->of[m->n_ops] = x->model->n_ops = n;
 }
 
-/* Numbers tensors: inputs of the model keep their order, results follow behind them. */
+/* Returns the number that a tensor has in the deduplicated model; data: [tensors] those of
+ * the model's inputs. */
 static int tensor_in(const struct model *m, const struct dedup *x, const int *data,
                      int tensor) {
     int producer = m->tensors[tensor].producer, k = 0;

@@ -107,8 +107,8 @@ static void add_instr(struct graph *g, const struct stage_program *sp, int i, bo
     }
 }
 
-/* Memory of the update by lifetimes after reductions were merged; the buffers' own
- * lifetimes are from before that. */
+/* Counts the update's memory by lifetimes found anew, because reductions are merged after
+ * the lifetimes in the buffers are set. */
 static void count_update_memory(const struct stage_program *sp, struct load *l) {
     int from = sp->seg[SEG_REDUCE], n = sp->n_instrs - from, norm = from;
     int *first = mem_array(2 * (size_t)sp->n_buffers + 1, sizeof *first);
@@ -251,7 +251,7 @@ struct members {
     ARR(struct group) groups;
 };
 
-/* Returns which operands of an op are this tensor, as bits. */
+/* Returns as bits which operands or parameters of an op are the edge's. */
 static uint64_t read_as(const struct model *m, int op, const struct edge *e) {
     const struct model_op *o = &m->ops[op];
     uint64_t bits = 0;
@@ -327,7 +327,7 @@ static struct load compile_joint(struct graph *g, const struct setting *st,
     return l;
 }
 
-/* Identifies what choose_ops chooses, and its layouts. */
+/* Hashes what choose_ops chooses, and its layouts. */
 static uint64_t members_hash(const struct blocks *g, const struct members *mb,
                              const struct layout *layouts, uint64_t h) {
     h = memo_mix(h, (uint64_t)(mb->small->param >= 0) << 1 | (mb->origin >= 0));
@@ -373,7 +373,7 @@ static struct load many_load(struct graph *g, const struct setting *st, struct m
 
 static const struct load *edge_load(struct graph *g, const struct setting *st,
                                     struct members *mb, const struct layout *layouts) {
-    uint64_t many = 0; /* how many readers there are of each kind that has too many */
+    uint64_t many = 0; /* hash of the numbers of readers that exceed MOST_ALIKE */
     for (int64_t i = 0; i < mb->groups.n; i++) {
         struct group *group = &mb->groups.p[i];
         group->most = group->m < MOST_ALIKE ? group->m : MOST_ALIKE;
@@ -403,8 +403,8 @@ const struct load *graph_edge(struct graph *g, const struct setting *st,
     return edge_load(g, e->param >= 0 ? st : &plain, g->members, layouts);
 }
 
-/* Subtracts what the prefix sums have for the range, and what they add for tensors
- * from in front of it that several of its ops read. */
+/* Subtracts what the prefix sums have for the range, and for tensors from in front of it
+ * that several of its ops read. */
 static void subtract_plain(struct graph *g, const struct setting *st, int first, int end,
                            const struct layout *layouts, struct load *l) {
     int from = g->b->x.from[first], to = from + end - first;

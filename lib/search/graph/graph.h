@@ -7,8 +7,8 @@
  * stage of its own. The load of an edge is that of its ops compiled together, less
  * their own loads. So the load of a stage is the sum of its nodes and of the edges
  * inside it, and what crosses its ends needs no rule of its own. Everything is
- * compiled by the compiler, priced by lib/cost, and kept by what is equal: a hundred
- * layers cost as much as two.
+ * compiled by the compiler, priced by lib/cost, and kept once for all that is equal: a
+ * hundred layers cost as much as two.
  *
  *     struct graph g;
  *     graph_init(&g, &blocks, &cost, devices, OPTIMIZER_adamw, DTYPE_f32);
@@ -25,7 +25,7 @@
 
 /* The parts of a load that add up. Times in microseconds: of one micro-batch, and of
  * the update before and after the gradient norm. Gradients that are reduced with
- * others in one collective are counted in elements, see `reduce`. */
+ * others in one collective are counted in elements, see struct load. */
 #define LOADS(X)                                                                           \
     X(forward)                                                                             \
     X(backward)                                                                            \
@@ -46,23 +46,24 @@ enum load_part {
         LOAD_PARTS
 };
 
-/* Different sets of mesh axes over which a stage reduces gradients: experts, dense
- * weights and norms have up to this many. Further sets count as the last one. */
+/* Sets of mesh axes over which a stage reduces gradients, such as those of experts, dense
+ * weights and norms. Sets beyond this many count as the last one. */
 enum { LOAD_REDUCTIONS = 8 };
 
 struct load {
     double v[LOAD_PARTS];
-    /* Elements of gradients that are reduced over each set of mesh axes. Millions of loads are kept, so the
-     * sets, which fit into bytes, stand apart from the elements. */
+    /* Elements of gradients that are reduced over each set of mesh axes. The sets fit into
+     * bytes and have an array of their own, because millions of loads are kept. */
     double elems[LOAD_REDUCTIONS];
     uint8_t over[LOAD_REDUCTIONS]; /* the set; 0 = the entry is free */
-    /* The sets of mesh axes along which collectives run, bit i for the set i. They do not add up. */
+    /* The sets of mesh axes along which collectives run, bit i for set i. They do not add
+     * up. */
     uint64_t groups;
     /* Bytes of temporaries: the most that are held at once in forward and backward,
      * and in the update in addition to those across the norm. These do not add up. */
     int64_t temp, update_temp;
-    /* The part of the backward pass behind its last message: reducing gradients of
-     * parameters for ZeRO. It does not add up either. */
+    /* The time of the backward pass after its last message, in which ZeRO's gradients are
+     * reduced. It does not add up either. */
     double behind_us;
 };
 void load_add(struct load *to, const struct load *l, double times);
@@ -102,28 +103,28 @@ void graph_release(struct graph *g);
 /* Hashes a setting, chained into h like memo_mix. */
 uint64_t graph_setting_hash(const struct setting *st, uint64_t h);
 
-/* ZeRO only changes what is done with parameters: an op without any is compiled once,
- * without ZeRO. */
+/* Returns the setting without ZeRO. Ops without parameters are compiled once, under this
+ * one, because ZeRO only changes what is done with parameters. */
 struct setting graph_without_zero(const struct setting *st);
 
 /* Takes over what another graph for the same problem has compiled so far; that graph
  * must be released after this one. */
 void graph_borrow(struct graph *g, const struct graph *from);
 
-/* The functions below return loads that stay valid until graph_release; layouts are by
- * node. This one: an op of the deduplicated model alone. */
+/* The loads that the functions below return stay valid until graph_release; layouts are by
+ * node. graph_node: of an op of the deduplicated model alone. */
 const struct load *graph_node(struct graph *g, const struct setting *st, int op,
                               const struct layout *layouts);
-/* The program of the same op: it is valid, and its instructions can be priced by
- * cost_instr with g->plan, until the next window is compiled. */
+/* Compiles an op as graph_node does. Until the next window is compiled, the program is
+ * valid, and its instructions can be priced by cost_instr with g->plan. */
 void graph_compile(struct graph *g, const struct setting *st, int op,
                    const struct layout *layouts, struct stage_program *out);
-/* Edge e of the whole model in a stage of ops first .. end-1 of the whole model. */
+/* The load of an edge in a stage of ops first .. end-1, all of the whole model. */
 const struct load *graph_edge(struct graph *g, const struct setting *st,
                               const struct edge *e, int first, int end,
                               const struct layout *layouts);
-/* What recomputing ops changes: those of ops first .. end-1 of the deduplicated model
- * with recompute[node]. */
+/* What changes in the load of ops first .. end-1 of the deduplicated model if those with
+ * recompute[node] are recomputed. */
 const struct load *graph_recompute(struct graph *g, const struct setting *st, int first,
                                    int end, const bool *recompute,
                                    const struct layout *layouts);

@@ -1,9 +1,9 @@
 /* memo.h - results that are computed once: pointers by 64-bit keys.
  *
  * Keys are 64-bit hashes. Two different things with the same key would be confused;
- * among a million keys the probability of that is about 1 in 40 million. So a key
- * directly decides its place in the table, and nothing else is compared
- * (common/hashtable.h is for keys that have to be).
+ * among a million keys the probability of that is about 1 in 40 million. So nothing but
+ * the hashes is compared (common/hashtable.h is for things that have to be), and their
+ * low bits are places in the table.
  *
  *     void **slot = memo_slot(&m, memo_mix(memo_mix(1, devices), layout));
  *     if (!*slot)
@@ -32,8 +32,8 @@ void memo_clear(struct memo *m);
 /* Frees the table, and its values with `free_value` if that is not NULL. */
 void memo_release(struct memo *m, void (*free_value)(void *));
 
-/* Chains v into h, which is a small constant or a result of memo_mix. Where h were only added or
- * xored, small numbers on both sides would cancel out: (1, 7) and (2, 4) would be one key. */
+/* Chains v into h, which is a small constant or a result of memo_mix. If they were only
+ * added or xored, small numbers would cancel out: (1, 7) and (2, 4) would be one key. */
 static inline uint64_t memo_mix(uint64_t h, uint64_t v) {
     return rng_mix(h * RNG_STEP + v);
 }

@@ -43,9 +43,9 @@ int segments_from(const struct recompute_segments *s, int op);
 /* Returns how many segments have ops among first .. end-1. */
 int segments_in(const struct recompute_segments *s, int first, int end);
 
-/* Does an op behind its segment read the result of this op? */
+/* Returns whether an op behind this op's segment reads this op's result. */
 bool segments_leaves(const struct blocks *b, const struct recompute_segments *s, int op);
-/* Is the op in a segment, and its result not passed on by the segment? Then it is
+/* Returns whether the op is in a segment that does not pass its result on. Then it is
  * recomputed where the whole segment is. */
 bool segments_inner(const struct blocks *b, const struct recompute_segments *s, int op);
 

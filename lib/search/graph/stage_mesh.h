@@ -12,8 +12,8 @@
  * per prime factor, so that any split of the devices among dims is a layout; where
  * there are more factors than axes, the first axis takes several. The usual mesh has
  * the largest factor outermost, so that what is split into few parts is split among
- * near devices. With the smallest factor there, other numbers of devices are
- * neighbours: 3, 6 or 12 of twelve, instead of 2, 4 or 12. */
+ * near devices. With the smallest factor outermost, neighbours come in other numbers:
+ * 3, 6 or 12 of twelve devices, instead of 2, 4 or 12. */
 void stage_mesh(int devices, const struct mesh *own, struct mesh *mesh);
 void stage_mesh_descending(int devices, struct mesh *mesh);
 void stage_mesh_ascending(int devices, struct mesh *mesh);

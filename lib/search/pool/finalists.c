@@ -1,15 +1,15 @@
 /* Finalists: which candidates are compiled and simulated, and when.
  *
- * The best candidate is evaluated as soon as there is one, again when better ones turn
- * up (within a small share of the time), and all finalists are evaluated in the end. */
+ * The best candidate is evaluated as soon as there is one and when better ones turn up
+ * (within a small share of the time), and all finalists are evaluated at the end. */
 #include "common/progress.h"
 #include "search/pool/incumbents.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Would a plan of this class be the first of its class at place `at`? If only one plan
- * is wanted, every plan counts as the first of its class. */
+/* Returns whether a plan of this class would be the first of its class at place `at`. If
+ * only one plan is wanted, every plan counts as the first of its class. */
 static bool is_first(const struct pool *pool, int at, uint64_t class) {
     for (int i = 0; i < at && pool->space->p.top > 1; i++)
         if (pool->plans[i].class == class)
@@ -17,7 +17,7 @@ static bool is_first(const struct pool *pool, int at, uint64_t class) {
     return true;
 }
 
-/* Drops the slowest plan, but the first of a class only where there are no others. */
+/* Drops the slowest plan that is not the first of its class, or the slowest if all are. */
 static void drop_slowest(struct pool *pool) {
     int i = pool->n_plans - 1;
     while (i > 0 && pool->plans[i].first)
@@ -91,9 +91,9 @@ double pool_evaluate(struct pool *pool, const struct candidate *c, const char *m
     return evaluate_and_add(pool, &k, false);
 }
 
-/* Evaluates the incumbents from number `first` on whose score is at most `most_us`,
- * unless there is a plan and time is up. Of incumbents that were noted together only
- * the first one that fits is evaluated. */
+/* Evaluates the incumbents from number `first` on whose score is at most `most_us`. Once
+ * there is a plan, stops when time is up. Of incumbents that were noted together, those
+ * behind the first one that fits are left out. */
 static void evaluate_incumbents(struct pool *pool, int64_t first, double most_us) {
     bool good = false;
     for (int64_t i = first; i < pool->incumbents.n; i++) {
@@ -106,10 +106,10 @@ static void evaluate_incumbents(struct pool *pool, int64_t first, double most_us
     }
 }
 
-/* The first candidate is evaluated at once; later ones only if they promise to be
- * faster, and never for more than a twentieth of the time, so that evaluations do not
- * slow the search down. Under a budget all incumbents are evaluated, and nothing else
- * (incumbents.h). */
+/* The first candidate is evaluated at once. Once there is a plan, others are evaluated
+ * only if they promise to be faster, and for about a twentieth of the time at most, so
+ * that evaluations do not slow the search down. Under a budget all incumbents are
+ * evaluated, and nothing else (incumbents.h). */
 void pool_evaluate_best(struct pool *pool) {
     struct entry *best = &pool->best[0];
     double wait = pool->n_plans ? 20 : 2;
@@ -156,8 +156,8 @@ static void note_excess(struct pool *pool, const struct entry *k) {
         pool->refused = space_shortage(pool->space, &k->c, k->fullest, k->excess);
 }
 
-/* After an algorithm that listed all plans: a plan that was not evaluated is no faster
- * than its score allows. */
+/* Sets listed_us after an algorithm that listed all plans: one that was not evaluated is
+ * no faster than its score allows. */
 static void note_listed(struct pool *pool) {
     double rest_us = pool->n_best == pool->max_best
                          ? pool->best[pool->n_best - 1].score.time_us
@@ -170,7 +170,7 @@ static void note_listed(struct pool *pool) {
     pool->listed_us = fmin(pool->plans[0].plan.time_us, rest_us / SEARCH_SLACK);
 }
 
-/* The slowest plan that is wanted; NULL while there are fewer. */
+/* Returns the slowest of the plans that are wanted; NULL while there are too few. */
 static const struct evaluated *last_wanted(const struct pool *pool) {
     int n = 0;
     for (int i = 0; i < pool->n_plans; i++)
@@ -186,8 +186,9 @@ static int evaluated_of(const struct pool *pool, uint64_t class) {
     return n;
 }
 
-/* A search that was stopped has a plan to hand out. It evaluates a more promising
- * candidate only if that takes so little time that the user does not notice. */
+/* Without a plan to hand out, any candidate may be evaluated. An interrupted search that
+ * has one only evaluates more promising candidates, and only as long as the user does
+ * not notice. */
 static bool may_evaluate(const struct pool *pool, const struct entry *k, double begin_s) {
     static const double UNNOTICED_S = 0.05;
     if (!pool->n_plans)
@@ -200,8 +201,8 @@ static bool may_evaluate(const struct pool *pool, const struct entry *k, double 
 
 static const double USUAL_SLACK = 1.05; /* scores rarely differ more from simulated times */
 
-/* Evaluates the best candidates first, of each class only some, until the next score
- * is above an evaluated time by more than scores usually err. */
+/* Evaluates candidates best first, only some of each class, until the next score is
+ * above the time of the last wanted plan by more than scores usually err. */
 static void evaluate_finalists(struct pool *pool) {
     double slack = pool->ev->exact ? SEARCH_SLACK : USUAL_SLACK;
     double begin_s = now_s();
@@ -246,8 +247,8 @@ static void evaluate_near(struct pool *pool) {
 }
 
 /* A search that ended by itself may only hand out what does not depend on the
- * machine's speed; a plan evaluated on the way is the fallback, or counts if there was
- * a budget. */
+ * machine's speed. A plan evaluated on the way is only its fallback, unless there was a
+ * budget. */
 void pool_evaluate_finalists(struct pool *pool) {
     if (budget_out_of_time(pool->budget)) {
         if (!budget_is_limited(pool->budget) || interrupted() || !pool->n_plans)

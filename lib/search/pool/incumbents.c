@@ -13,7 +13,7 @@ static void write_down(struct pool *pool, const struct candidate *c,
     arr_push(&pool->incumbents, l);
 }
 
-/* Is the best candidate the one that was noted last? */
+/* Returns whether the best candidate is the one that was noted last. */
 static bool is_known(const struct pool *pool) {
     int64_t i = pool->incumbents.n - 1;
     while (i > 0 && pool->incumbents.p[i].instead)

@@ -97,7 +97,7 @@ static void keep_lacking(struct pool *pool, const struct candidate *c,
     *has = true;
 }
 
-/* Remembers the fastest candidates that exceed the memory by less than estimates may err. */
+/* Remembers the fastest candidates that exceed the memory by less than scores may err. */
 static void keep_near(struct pool *pool, const struct candidate *c,
                       const struct score *score) {
     enum { PART = 64 };
@@ -170,9 +170,9 @@ double pool_last_us(const struct pool *pool) {
     return full ? pool->best[pool->n_best - 1].score.time_us : INFINITY;
 }
 
-/* ---- proofs ---------------------------------------------------------------------------- */
+/* ---- proofs -------------------------------------------------------------------------- */
 
-/* For a proof all equal candidates are evaluated. */
+/* A proof evaluates all candidates that are equally good, so many more are kept. */
 void pool_be_exact(struct pool *pool) {
     int n = 0;
     pool->ev->exact = true;
@@ -188,7 +188,7 @@ void pool_be_exact(struct pool *pool) {
     note_best(pool);
 }
 
-/* ---- begin and end --------------------------------------------------------------------- */
+/* ---- begin and end ------------------------------------------------------------------- */
 
 void pool_begin(struct pool *pool, struct evaluate *ev, struct budget *b) {
     *pool = (struct pool){.ev = ev, .space = ev->space, .budget = b};

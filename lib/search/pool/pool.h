@@ -1,17 +1,20 @@
 /* pool.h - all candidates that are remembered, in one place, and why.
  *
- *   best          the best by score, each once, best first; of several classes if several plans are
- *                 wanted
- *   alternatives  candidates of another kind than the best, whose scores may be closer to the truth
- *   incumbents    the best at fixed points of the work (incumbents.h), so that a longer budget never
- *                 gives a slower plan
- *   near          the fastest that exceed the memory by a little, by estimate: estimates may be too high
- *   nearest       the best whose costs are known but that does not fit; unknown: the best that might
- *                 fit but lacks profile rows. They explain why there is no plan.
+ *   best          the best by score, each once, best first; of several classes if
+ *                 several plans are wanted
+ *   alternatives  candidates of another kind than the best, whose scores may be closer
+ *                 to the truth
+ *   incumbents    the best at fixed points of the work (incumbents.h), so that a longer
+ *                 budget never gives a slower plan
+ *   near          the fastest that exceed the memory by a little: their estimates may be
+ *                 too high
+ *   nearest       the best whose costs are known but that does not fit; like `unknown`,
+ *                 it explains why there is no plan
+ *   unknown       the best that might fit but lacks profile rows
  *   plans         what was compiled and simulated, fastest first: these are handed out
  *
  *     struct score score = pool_score(pool, &candidate);       // remembered if it is good
- *     pool_evaluate_finalists(pool);                           // in the end
+ *     pool_evaluate_finalists(pool);                           // at the end
  */
 #ifndef WEFT_POOL_H
 #define WEFT_POOL_H
@@ -33,7 +36,7 @@ struct entry {
 /* A candidate that was the best at some point. */
 struct incumbent {
     struct entry k;
-    /* It only replaces the incumbent before it if that turns out too large. */
+    /* A runner-up: it only replaces the incumbent noted with it if that is too large. */
     bool instead;
 };
 
@@ -70,31 +73,32 @@ struct pool {
     /* The algorithm left out nothing that is estimated within SEARCH_SLACK of the
      * best. */
     bool proven;
-    /* what was not listed is no faster than this; 0 = nothing is proven */
+    /* all plans were listed, and none is faster than this; 0 = nothing is proven */
     double listed_us;
 };
 
 void pool_begin(struct pool *pool, struct evaluate *ev, struct budget *b);
 void pool_end(struct pool *pool);
-/* Forgets what was found, except plans and the shortage, and begins a new round. */
+/* Begins a new round: forgets the candidates, but not plans or why there is none. */
 void pool_forget(struct pool *pool);
 
 /* Scores a legal candidate and remembers it if it is one of the best. The best one is
  * compiled and simulated from time to time. */
 struct score pool_score(struct pool *pool, const struct candidate *c);
-/* The class of a candidate, which does not matter where one plan is wanted: 0. */
+/* The class of a candidate; 0 where one plan is wanted, because it does not matter. */
 static inline uint64_t pool_class(const struct pool *pool, const struct candidate *c) {
     return pool->space->p.top > 1 ? space_class(pool->space, c) : 0;
 }
-/* Keeps a candidate of another kind than the best. It is evaluated in the end if the
+/* Keeps a candidate of another kind than the best. It is evaluated at the end if the
  * finalists turn out slower than its estimate, because the estimates of the best kind
  * may be too low. Only the first few are kept. */
 void pool_keep_alternative(struct pool *pool, const struct candidate *c,
                            const struct score *score);
-/* Keeps a candidate that fits for the end, likewise, even if others push it out of the list of the best. */
+/* Keeps a candidate in the same way, even if others push it out of the list of the
+ * best. */
 void pool_keep_winner(struct pool *pool, const struct candidate *c,
                       const struct score *score);
-/* The same for those that would be evaluated now. */
+/* Keeps the best candidates in this way, as many as would be evaluated now. */
 void pool_keep_winners(struct pool *pool);
 
 /* For algorithms that prove their result: from now on the pool only keeps candidates
@@ -109,7 +113,7 @@ bool pool_settle(struct pool *pool);
 /* Reserves no more than the best candidate asks for, and scores the pool again. */
 void pool_give_back(struct pool *pool);
 
-/* Evaluates the best candidate, if that is due; the finalists (finalists.c). */
+/* Evaluates the best candidate if that is due, or all finalists (finalists.c). */
 void pool_evaluate_best(struct pool *pool);
 void pool_evaluate_finalists(struct pool *pool);
 /* Evaluates a given plan, which is close to this candidate, and keeps it if it fits
@@ -118,8 +122,8 @@ void pool_take_plan(struct pool *pool, struct plan *plan, const struct candidate
 /* Evaluates this candidate now; returns its simulated time, or INFINITY if it does not
  * fit or lacks profile rows. */
 double pool_evaluate(struct pool *pool, const struct candidate *c, const char *member);
-/* The time beyond which no plan is handed out for its simplicity; and the index of the
- * plan within it that needs the fewest words. */
+/* The time up to which a plan may be handed out because it is simple, and the index of
+ * the plan within it that needs the fewest words. */
 double pool_limit_us(const struct pool *pool);
 int pool_simplest(const struct pool *pool);
 /* The simulated time of the best candidate; INFINITY if there is none or it does not
@@ -131,9 +135,10 @@ double pool_simulated_us(struct pool *pool);
 double pool_first_us(const struct pool *pool, int least_stages);
 enum {
     LOOK_PIPELINE = 2
-}; /* stages: plans with one are the same in all orders (order.h) */
-/* The estimated time of the slowest of the best candidates: slower ones are not remembered. INFINITY
- * while there is room for more, or where several plans are wanted. */
+}; /* stages: a plan with one is the same in all orders of ops (order.h) */
+/* The estimated time of the slowest of the best candidates: slower ones are not
+ * remembered. INFINITY while there is room for more, or where several plans are
+ * wanted. */
 double pool_last_us(const struct pool *pool);
 
 #endif

@@ -1,16 +1,16 @@
 /* Settling memory: estimates may miss a little of what a plan holds (gaps between
  * temporaries). If the best candidates fill the memory by estimate and are too large
- * when they are compiled, a search that noticed it only in the end would have looked
+ * when they are compiled, a search that noticed it only at the end would have looked
  * at the wrong candidates all the time. So hops asks at the end of each of its phases,
- * and continues with that much less memory. The candidates that it goes on to find may be
- * estimated better than the one that was asked about; what they can do without is given back
- * before another algorithm goes on. */
+ * and continues with that much less memory. The candidates that it then finds may
+ * be estimated more closely. What they do not need of the reserve is given back before
+ * another algorithm goes on. */
 #include "search/pool/pool.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-enum { PART = 1000 }; /* of the memory, reserved on top of what a candidate asks for */
+enum { PART = 1000 }; /* 1 / PART of the memory is reserved beyond what a candidate needs */
 
 /* Scores the candidates in the pool again with the memory that is left now. */
 static void rescore(struct pool *pool) {

@@ -1,10 +1,9 @@
-/* Schedules that run further ahead. A score does not know of waiting for messages, so
- * all it knows of such a schedule is that it holds more memory. The algorithms
- * therefore leave these schedules out, and the best candidates are compiled and
- * simulated under them afterwards where that can pay: where the pipeline would be
- * faster than the fastest plan if nobody waited for messages. If the algorithm listed
- * all candidates, all that were simulated are simulated under these schedules too, so
- * that its proof covers them. */
+/* Schedules that run further ahead. A score does not count waiting for messages, so all
+ * it shows of such a schedule is that it holds more memory. The algorithms therefore
+ * leave these schedules out, and the best candidates are compiled and simulated under
+ * them afterwards where that can pay: where the pipeline would be faster than the fastest
+ * plan if no stage waited for messages. If the algorithm listed all candidates, all that
+ * were simulated are simulated under these schedules too, so that its proof covers them. */
 #include "search/run/runs.h"
 
 #include <math.h>
@@ -16,10 +15,11 @@ enum {
     MOST_SEEN = 32 /* candidates of the pool that are considered, from the best on */
 };
 
-/* A smaller gain is not worth the memory that the plan holds in addition. */
+/* A smaller gain is not worth the additional memory that the plan holds. */
 static const double LEAST_GAIN = 0.998;
 
-/* Can a plan with this score be faster than the fastest one? */
+/* Returns whether a plan with this score can be faster than the fastest one by enough or,
+ * where a proof has to cover it, come within SEARCH_SLACK of it. */
 static bool can_pay(const struct pool *pool, const struct score *score) {
     double limit = pool->proven ? SEARCH_SLACK : LEAST_GAIN;
     return !score->unknown && score->time_us <= limit * pool->plans[0].plan.time_us;

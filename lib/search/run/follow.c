@@ -1,4 +1,4 @@
-/* Searches that follow another one, for plans that it did not have. */
+/* Searches that follow another one, for plans that were not in its space. */
 #include "search/run/runs.h"
 
 #include "search/algorithms/algorithms.h"
@@ -15,8 +15,9 @@ struct search_problem search_following(const struct search_problem *p,
     return q;
 }
 
-/* What auto runs where it follows itself: its first two rounds, whatever the gap. Without grid, t5:770M
- * on 16 devices with 3.2 GB each was 0.3 % behind it. */
+/* What runs in place of auto in a search that follows one by auto: its first two rounds,
+ * whatever the gap. Without grid, t5:770M on 16 devices with 3.2 GB each was 0.3 % behind
+ * it. */
 static int hops_and_grid(struct search *s, struct err *err) {
     if (search_hops(s, err) < 0)
         return -1;

@@ -1,11 +1,12 @@
 /* Plans that make logits in pieces of their rows (pass_logits.c).
  *
- * Pieces cost a little time, for each of them adds to the gradient of the head's weight,
- * and save memory in one stage alone. So they are tried only if no plan fits without
- * them, if the plan to start from has them, or if the best plan pays for a lack of
- * memory and a first look is faster or finds nothing at all. A search follows in which all plans have many
- * pieces; in the end each of the best plans gets as few as are fastest. Bounds proven in
- * such a space do not depend on memory (op_bounds.c). */
+ * Pieces cost a little time, because each of them adds to the gradient of the head's
+ * weight, and they save memory in only one stage. So they are tried only if no plan fits
+ * without them, if the plan to start from has them, or if the best plan pays for a lack of
+ * memory and a first look with them is about as fast as one without or the latter finds
+ * nothing. A search follows in which all plans have equally many pieces. At the end each
+ * of the best plans gets the number with which it is fastest. Bounds proven in such a
+ * space do not depend on memory (op_bounds.c). */
 #include "search/run/runs.h"
 
 #include "search/algorithms/algorithms.h"
@@ -19,15 +20,15 @@
  * tried. */
 enum { PIECES = 4, MANY = 16 };
 
-/* First looks are compared at this share: in the end there may be fewer pieces. */
+/* A first look with pieces may be slower by this much, because the plan may get fewer. */
 static const double NEAR = 1.01;
 
-/* Of a device's memory: where whole logits take less, pieces of them free so little that no search of 200
- * (scripts/same-plans.sh) found a faster plan. */
+/* A share of a device's memory: where whole logits take less, pieces free so little that
+ * none of 200 searches (scripts/same-plans.sh) found a faster plan. */
 static const double LEAST = 0.02;
 
-/* Elements of all logits of a step, which more micro-batches than one may hold at once;
- * 0 where no loss can be cut. */
+/* Elements of all logits of a step, because several micro-batches may be held at once; 0
+ * where no loss can be cut. */
 static double elements(const struct search_problem *p) {
     double n = 0;
     for (int i = 0; i < p->model->n_ops; i++) {
@@ -49,7 +50,8 @@ bool search_from_pieces(const struct search_problem *p) {
     return may_cut(p) && p->from && p->from->logits > 1;
 }
 
-/* Of a device that kept all of them, and their gradients. */
+/* Returns whether pieces may free what is lacking: less than all logits and their
+ * gradients take. */
 static bool may_help(const struct search_problem *p, int64_t overflow) {
     return may_cut(p) && (double)overflow < 2 * (double)dtype_size(p->dtype) * elements(p);
 }
@@ -77,7 +79,7 @@ static void take_fewest(struct evaluate *ev, struct search_plan *p) {
         p->plan->logits = had;
     }
     p->plan->logits = best;
-    p->words += best > 1; /* a person says it of the plan */
+    p->words += best > 1; /* a person mentions the pieces */
 }
 
 static bool any_pieces(const struct search_result *out) {
@@ -121,14 +123,16 @@ static double logits_bytes(const struct plan *plan) {
     return 2 * (double)dtype_size(plan->dtype) * n;
 }
 
-/* A plan so far from its bound may hide one of another kind, which does not split the vocabulary: of
- * t5:770M with 12 layers on 12 devices with 0.8 GB each the best without pieces took 3.7 % longer. */
+/* Returns whether the plan is so far from its bound that there may be a faster one of
+ * another kind, which does not split the vocabulary: of t5:770M with 12 layers on 12
+ * devices with 0.8 GB each the best without pieces took 3.7 % longer. */
 static bool is_far(const struct search_result *out) {
     static const double FAR = 0.2;
     return out->lower_bound_us < (1 - FAR) * out->plans[0].time_us;
 }
 
-/* There is a plan, but it pays for a lack of memory, of which logits take a part. */
+/* Returns whether pieces may be faster than the plan that was found: it pays for a lack of
+ * memory, of which logits take a part, and a first look does not rule pieces out. */
 static bool is_worth_it(const struct search_problem *p, const struct search_result *out) {
     struct search_problem whole = *p, q = search_following(p, NULL);
     if (!may_cut(p) || interrupted() || q.deadline_s > 0 ||

@@ -1,12 +1,12 @@
 /* Plans that keep in the memory of hosts what devices have no room for.
  *
- * Copies to a host and back take much time. So this is tried only if no plan fits
- * without it, if the plan to start from does it, or, for the optimizer's state alone,
- * if the best plan pays for a lack of memory and a first look is faster. A search
- * follows for each set of tensors that a first look speaks for. All ops of all stages
- * offload it, which the strategy graph compiles as if it were pinned. In the end each
- * stage of the best plan takes back what it has room for. Bounds proven in such a space
- * do not depend on memory (op_bounds.c). */
+ * Copies to a host and back take much time. So offloading is tried only if no plan fits
+ * without it, if the plan to start from does it, or, for the optimizer's state alone, if
+ * the best plan pays for a lack of memory and a first look is faster. A search follows
+ * for each set of tensors whose first look is promising. All ops of all stages offload
+ * the set, which the strategy graph compiles as if it were pinned. At the end each stage
+ * of the best plans takes back what it has room for. Bounds proven in such a space do not
+ * depend on memory (op_bounds.c). */
 #include "search/run/runs.h"
 
 #include "search/algorithms/algorithms.h"
@@ -25,8 +25,8 @@ static const int sets[SETS] = {OFFLOAD_optimizer, OFFLOAD_activations,
                                OFFLOAD_optimizer | OFFLOAD_activations,
                                OFFLOAD_optimizer | OFFLOAD_parameters, everything};
 
-/* Do the devices have hosts with a memory of their own? Unless the cluster says
- * otherwise, all but CPUs do. */
+/* Returns whether the devices have hosts with a memory of their own. All but CPUs do if
+ * there is a profile or the cluster gives host_bandwidth. */
 static bool has_hosts(const struct search_problem *p) {
     const struct cluster *c = &p->cluster;
     bool said = true;
@@ -108,10 +108,11 @@ static int look_by_us(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Searches the sets, that with the fastest first look first, as long as these come near to the best plan. Of
- * ten models that were too large for their devices nine had the same plan as from a search for every set,
- * one a plan that is 0.7 % slower, in a quarter of the time; searches found plans that are up to 29 %
- * faster than their first look. Where no look finds anything, only `everything` is searched, which fits if
+/* Searches the sets whose first look comes near to the best plan so far, the one with the
+ * fastest look first. For nine of ten models that were too large for their devices this
+ * gave the same plan as a search for every set, for one a plan that is 0.7 % slower, in a
+ * quarter of the time. Searches found plans that are up to 29 % faster than their first
+ * look. Where no look finds anything, only `everything` is searched, which fits if
  * anything does. Returns whether a plan was found. */
 static bool search_sets(struct offloading *o) {
     static const double NEAR = 0.8;
@@ -161,9 +162,9 @@ bool search_pays(const struct plan *plan) {
     return any;
 }
 
-/* There is a plan, but it pays for a lack of memory, so keeping the optimizer's state
- * on hosts may be faster. A search takes as long again, so it only follows if a first
- * look finds a faster plan. */
+/* Searches with the optimizer's state on hosts if the plan that was found pays for a lack
+ * of memory, because that may be faster. The search takes as long again, so it follows
+ * only if a first look finds a faster plan. */
 static void search_instead(struct offloading *o) {
     struct search_problem q = search_following(o->p, NULL);
     const struct search_result *out = o->out;
@@ -176,7 +177,7 @@ static void search_instead(struct offloading *o) {
         finish(o);
 }
 
-/* Adds a hint why hosts are no help; returns -1. */
+/* Adds a hint on what hosts could do, or why they are no help; returns -1. */
 static int say_hosts(const struct search_problem *p, bool tried, struct err *err) {
     if (tried)
         return err_hint(err,
@@ -189,7 +190,6 @@ static int say_hosts(const struct search_problem *p, bool tried, struct err *err
     return -1;
 }
 
-/* May plans keep something on hosts? */
 static bool may_offload(const struct search_problem *p) {
     return p->may_offload && p->memory_bytes && has_hosts(p);
 }

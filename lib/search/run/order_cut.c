@@ -19,8 +19,8 @@ static void find_units(const struct structure *st, bool ops, struct cut_graph *g
     g->first[g->n] = st->n_ops;
 }
 
-/* Finds the time of each unit on one device that does the whole model; if the profile
- * lacks it, in proportion to the flops. */
+/* Finds the time of each unit on one device that does the whole model. If the profile lacks
+ * it, times are in proportion to the flops. */
 static void find_loads(struct evaluate *ev, struct cut_graph *g) {
     int64_t micro_batch = ev->space->p.micro[0];
     struct search_stage st = {.end = ev->space->p.model->n_ops, .devices = 1};
@@ -139,8 +139,8 @@ bool cut_graph_is_chain(const struct cut_graph *g) {
     return true;
 }
 
-/* Stages of d devices do a d-th of the work and send a d-th of each tensor: all times
- * here are d times as long. */
+/* A stage of d devices does a d-th of the work and sends a d-th of each tensor. Instead of
+ * dividing loads by d, this multiplies messages and memory by it. */
 void cut_graph_stages(struct evaluate *ev, struct cut_graph *g, int stages) {
     int d = ev->space->p.devices / stages > 0 ? ev->space->p.devices / stages : 1;
     for (int i = 0; i < g->n_tensors; i++) {
@@ -204,8 +204,8 @@ static void line_make(struct line *l, const struct cut_graph *g, const int *list
         }
 }
 
-/* Dynamic program from the back: the number of stages behind a range is the number of
- * micro-batches that it holds. */
+/* A dynamic program from the back, because the number of stages from a range on is the
+ * number of micro-batches that it holds. */
 double cut_list_us(const struct cut_graph *g, int stages, const int *list) {
     struct line l;
     size_t n = (size_t)g->n + 1;
@@ -239,8 +239,7 @@ double cut_list_us(const struct cut_graph *g, int stages, const int *list) {
 
 /* ---- any stages -------------------------------------------------------------------------- */
 
-/* Tensors are nodes of their own that are placed with their origin: each has its
- * message. */
+/* Tensors are nodes of their own, placed with their origin, so each has one message. */
 static void put_nodes(const struct cut_graph *g, struct partition_problem *p) {
     for (int u = 0; u < g->n; u++)
         p->nodes[p->n++] = (struct partition_node){.id = u,

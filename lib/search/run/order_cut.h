@@ -26,35 +26,32 @@ struct cut_tensor {
 struct cut_graph {
     int n;      /* number of units */
     int *first; /* [n + 1] unit u has the ops first[u] .. first[u + 1] - 1 */
-    double *work_us, *fixed,
-        /* [n] time of a micro-batch; bytes of the step; bytes of each micro-batch in
-         * flight */
-        *slot;
+    /* [n] time of a micro-batch; bytes of the step; bytes of each micro-batch in flight */
+    double *work_us, *fixed, *slot;
     int n_tensors;
     struct cut_tensor *tensors; /* by origin */
     int *of; /* [n + 1] the tensors of unit u are of[u] .. of[u + 1] - 1 */
     int *readers;
-    int *reads,
-        *reads_of; /* unit u reads the tensors reads[reads_of[u]] .. reads[reads_of[u + 1] - 1] */
+    /* unit u reads the tensors reads[reads_of[u]] .. reads[reads_of[u + 1] - 1] */
+    int *reads, *reads_of;
     double *send_us; /* [n_tensors] of the message, with the current number of stages */
     double memory;   /* of a stage, or INFINITY */
     int64_t micro_batches;
 };
 
-/* ops: each op is a unit of its own. Returns false if there are too many units. */
+/* ops: whether each op is a unit of its own. Returns false if there are too many units. */
 bool cut_graph_make(struct evaluate *ev, bool ops, struct cut_graph *g);
 void cut_graph_release(struct cut_graph *g);
-/* Is there only one order of the units? */
+/* Returns whether the units have only one order. */
 bool cut_graph_is_chain(const struct cut_graph *g);
 /* Sets what depends on the number of stages, all of which have equally many devices. */
 void cut_graph_stages(struct evaluate *ev, struct cut_graph *g, int stages);
 
-/* The longest stage of the best pipeline with at most this many stages, each of which
- * is a range of this list of units; INFINITY if none fits the memory. */
+/* The time of the longest stage of the best pipeline with at most this many stages, each
+ * of which is a range of this list of units; INFINITY if none fits the memory. */
 double cut_list_us(const struct cut_graph *g, int stages, const int *list);
-/* The same for stages that are any convex sets of units, by
- * lib/solve/partition/partition.h: the longest stage and the stage of each unit, or
- * false if none is found. */
+/* Finds the time of the longest stage and the stage of each unit if stages may be any
+ * convex sets of units (lib/solve/partition/partition.h). Returns false if none fit. */
 bool cut_graph_solve(const struct cut_graph *g, int stages, double *us, int *stage_of);
 
 #endif

@@ -1,9 +1,8 @@
 /* A search in several orders of the model's ops.
  *
- * The model's own order comes first. Another one is searched if a first look promises
- * something, and only for what its bound does not rule out. The certificate covers the
- * ranges of all orders that are searched: no plan takes less than the least of their
- * bounds. */
+ * The model's own order comes first. Another one is searched if a first look is promising,
+ * and only for what its bound does not rule out. The certificate covers the ranges of all
+ * orders that are searched: no plan takes less than the least of their bounds. */
 #include "search/space/order.h"
 
 #include "search/algorithms/algorithms.h"
@@ -24,8 +23,8 @@ struct order_search {
     struct search_result *out;
     struct run_facts *facts;
     int orders;      /* orders that were looked at */
-    bool listed;     /* all plans so far were listed */
-    double least_us; /* and none takes less; 0 = not known */
+    bool listed;     /* all plans of these orders were listed */
+    double least_us; /* no plan of these orders takes less; 0 = not known */
     double first_us; /* what a first look at the model's own order finds; 0 = not known */
 };
 
@@ -47,8 +46,8 @@ static void note_result(struct order_search *r, const struct search_result *resu
                    facts->bound_us);
 }
 
-/* plan: one that is asked about, or NULL. It may have overlap, and offload less than
- * all, and logits in fewer pieces. */
+/* plan: NULL, or the one whose certificate is checked, which may have overlap, offload less
+ * than all ops do, and have fewer pieces of logits. */
 static double order_bound_us(const struct search_problem *q, const struct plan *plan) {
     struct search s;
     search_begin(&s, q);
@@ -62,8 +61,9 @@ static double order_bound_us(const struct search_problem *q, const struct plan *
     return us;
 }
 
-/* Is a pipeline in another order near enough to the best plan so far, and better than
- * first_us, what a first look finds in the model's own order? 0: not looked yet. */
+/* Returns whether a first look in another order finds a pipeline that is near enough to the
+ * best plan so far, and better than what a first look finds in the model's own order:
+ * *first_us, which is found here if it is 0. */
 static bool promises(const struct search_problem *own, const struct search_problem *other,
                      double best_us, double *first_us) {
     static const double NEAR = 0.8, BETTER = 0.97;
@@ -75,7 +75,7 @@ static bool promises(const struct search_problem *own, const struct search_probl
     return us < BETTER * *first_us;
 }
 
-/* Returns -1 if the plan to start from is impossible. */
+/* Searches in one more order. Returns -1 if the plan to start from is impossible. */
 static int run_order(struct order_search *r, const struct order *o, struct err *err) {
     struct search_problem q = order_problem(o, r->p);
     struct search_result result;
@@ -113,7 +113,7 @@ static int run_order(struct order_search *r, const struct order *o, struct err *
     return 0;
 }
 
-/* Grids, which a person would name, are cut between the blocks of the model's file. */
+/* Grids have no other orders: a person would cut them between the blocks of the file. */
 static bool takes_orders(const struct search_problem *p, search_algorithm *algorithm) {
     return !p->as_listed && algorithm != search_grid && algorithm != search_dp_only;
 }
@@ -167,7 +167,7 @@ int search_run_orders(const struct search_problem *p, search_algorithm *algorith
     return out->n ? 0 : rc;
 }
 
-/* Is the plan one of this order, and not one of the model's own? */
+/* Returns whether the plan is one of this order and not of the model's own. */
 static bool is_of(const struct plan *plan, const struct order *o) {
     struct plan *t = plan && !plan_is_as_listed(plan) ? order_translate(o, plan) : NULL;
     plan_destroy(t);

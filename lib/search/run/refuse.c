@@ -1,8 +1,9 @@
-/* Explaining why there is no plan.
+/* Explains why there is no plan.
  *
- * Reasons in this order: rows that the profile lacks; an op, or all ops together, that
- * cannot be split far enough to fit whatever else is decided; the stage of the plan
- * that lacks least memory; the first of the pins with which no candidate is left. */
+ * The first of these reasons that applies is given: rows that the profile lacks; the stage
+ * that lacks memory in the plan that lacks least, with the op, or all ops together, that
+ * cannot be split far enough to fit whatever else is decided; the first pin with which no
+ * candidate is left. */
 #include "common/text.h"
 #include "search/bound/op_bounds.h"
 #include "search/run/runs.h"
@@ -54,8 +55,8 @@ static double held_at_least(const struct op_bound *o) {
 }
 
 struct least {
-    int op;           /* op of the deduplicated model that needs most, */
-    double op_bytes;  /* this much on a device, however it is split */
+    int op;           /* op of the deduplicated model that needs most on a device */
+    double op_bytes;  /* what it needs, however it is split */
     double all_bytes; /* of all ops on all devices together */
 };
 
@@ -95,9 +96,10 @@ static double all_memory(const struct space *sp) {
     return sum;
 }
 
-/* The bytes of parameters, gradients and the optimizer's state on all devices together, however they are
- * split: what is trained has a value in f32 beside its gradient, a master where ops want a narrow type. Hosts
- * have room for any of them, so nothing is certain where plans offload or pins may say so. */
+/* The least bytes of parameters, gradients and the optimizer's state on all devices
+ * together, however they are split. What is trained has its gradient and a value in f32,
+ * which is a master where ops want a narrow type. Hosts have room for all of this, so
+ * nothing is certain where plans offload or pins may have them do so. */
 static double state_at_least(const struct space *sp) {
     const struct search_problem *p = &sp->p;
     double sum = 0;
@@ -116,8 +118,8 @@ bool search_cannot_fit(const struct space *sp) {
     return sp->p.memory_bytes && state_at_least(sp) > all_memory(sp);
 }
 
-/* Explains why no plan at all fits, if that is so. Lower bounds of single ops on very many
- * devices would take too long. */
+/* Explains why no plan at all fits, if that is so. On very many devices only the sum is
+ * looked at, because lower bounds of single ops would take too long. */
 static void prove_too_little(struct pool *pool, char *buf, size_t size) {
     enum { MOST_DEVICES = 32 };
     buf[0] = '\0';
@@ -137,7 +139,7 @@ static void prove_too_little(struct pool *pool, char *buf, size_t size) {
                  text_bytes(l.all_bytes).s, text_bytes(all).s);
 }
 
-/* Says what the limit of a rank's device leaves out of its memory. */
+/* Says which part of the memory of a rank's device is reserved. */
 static void say_reserve(const struct search_problem *p, int rank, char *buf, size_t size) {
     const struct cluster_group *g = cluster_group_of(&p->cluster, rank);
     char parts[160];
@@ -169,7 +171,7 @@ static int say_overflow(struct pool *pool, struct search_result *out, struct err
 
 /* ---- no candidate ---------------------------------------------------------------------- */
 
-/* Is there a uniform pipeline that obeys the first n pins? */
+/* Returns whether there is a uniform pipeline that obeys the first n pins. */
 static bool obeyable(const struct search_problem *p, int64_t n) {
     struct search s;
     struct search_problem q = *p;
@@ -190,8 +192,8 @@ static bool obeyable(const struct search_problem *p, int64_t n) {
     return found;
 }
 
-/* If the pins together leave no candidate: the first that does so with those before
- * it. NULL: they leave some. */
+/* Returns the first pin that, together with those before it, leaves no candidate; NULL if
+ * there is none. */
 static const struct pin *binding_pin(const struct search_problem *p) {
     if (!p->pins)
         return NULL;
@@ -201,7 +203,8 @@ static const struct pin *binding_pin(const struct search_problem *p) {
     return NULL;
 }
 
-/* If sample groups do not divide the micro-batch, no layout at all is legal. */
+/* Says why no candidate is legal. If sample groups do not divide the micro-batch, no layout
+ * at all is. */
 static int say_illegal(const struct space *sp, struct err *err) {
     const struct search_problem *p = &sp->p;
     const struct mesh one = {0};

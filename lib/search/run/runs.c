@@ -1,4 +1,4 @@
-/* What searches that are made of several searches share (see runs.h). */
+/* What searches that consist of several searches share (see runs.h). */
 #include "search/run/runs.h"
 
 #include "search/algorithms/hops.h"
@@ -25,8 +25,8 @@ double search_first_estimate_us(const struct search_problem *p, int least_stages
     return us;
 }
 
-/* Is there a plan of the same class on equally many devices before it? If only one
- * plan is wanted, classes do not matter. */
+/* Returns whether a plan before this one has its class and equally many devices. If only
+ * one plan is wanted, classes do not matter. */
 static bool is_twin(const struct search_plan *all, int n, const struct search_plan *plan,
                     int most) {
     for (int i = 0; i < n && most > 1; i++)

@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Is the simulated time of the best plan within the requested gap? */
+/* Returns whether the simulated time of the best plan is within the requested gap. */
 static bool is_near(const struct pool *pool) {
     return pool->n_plans &&
            pool->plans[0].plan.time_us * (1 - pool->budget->gap) <= pool->budget->bound_us;
 }
 
-/* Where no plan can fit, a first look finds one that lacks little. Returns whether that is so. */
+/* Returns whether no plan can fit and a first look has found one that lacks little. */
 static bool is_in_vain(struct search *s) {
     if (!search_cannot_fit(&s->space))
         return false;
@@ -44,9 +44,8 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
         bool in_time = !budget_out_of_time(&s->budget);
         bool closed = s->budget.gap > 0 && in_time && !s->complete;
         s->complete |= closed;
-        if (closed && !is_near(
-                          /* the score was within the gap, but the simulated time is not */
-                          &s->pool)) {
+        if (closed && !is_near(&s->pool)) {
+            /* The score was within the gap, but the simulated time is not. */
             s->budget.gap = 0;
             continue;
         }
@@ -57,7 +56,7 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
                            : s->pool.refused.bytes;
         s->eval.reserve_bytes += more + s->space.p.memory_bytes / 200;
         if (s->space.p.memory_bytes && s->eval.reserve_bytes >= s->space.p.memory_bytes)
-            break; /* the best lacks as much as a device has: nothing is left to search in */
+            break; /* no memory is left to search in */
         s->pool.has_nearest = false;
     }
     if (!s->pool.n_plans && s->pool.fallback.plan.plan) {
@@ -68,8 +67,8 @@ static int search_rounds(struct search *s, search_algorithm *algorithm, struct e
     return 0;
 }
 
-/* Keeps the plan that the search started from as it is: the space may lack something
- * that it has, or its score may be too high for a finalist. */
+/* Keeps the plan that the search started from unchanged: the space may lack something that
+ * the plan has, or its score may be too high for a finalist. */
 static void keep_from(struct search *s, const struct plan *from) {
     struct model *m = s->space.p.model;
     if (s->has_from && space_admits(&s->space, from))

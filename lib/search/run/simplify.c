@@ -112,7 +112,7 @@ static void offer_recompute(struct simplifier *f) {
     }
 }
 
-/* Moves each cut to the nearest bound of a block; false if a stage would lose all its
+/* Moves each cut to the nearest start of a block; false if a stage would lose all its
  * ops. */
 static bool snap(const struct space *sp, struct candidate *c) {
     for (int k = 0; k + 1 < c->n_stages; k++) {
@@ -184,7 +184,7 @@ static void even_out(struct simplifier *f, const struct candidate *c) {
         offer_recompute(f);
 }
 
-/* Are both the same pipeline, apart from what is made even? */
+/* Returns whether both are the same pipeline, apart from what is made even. */
 static bool same_kind(const struct candidate *a, const struct candidate *b) {
     return a->n_stages == b->n_stages && a->n_groups == b->n_groups &&
            a->micro_batch == b->micro_batch && a->schedule == b->schedule;

@@ -58,8 +58,9 @@ static int check_claim(const struct search_claim *claim, const struct search_ver
     return 0;
 }
 
-/* Tries to prove the claimed bound by a search that lists all plans. With hosts it lists only those
- * whose ops all offload the same, in pieces those with as many, which proves nothing about others. */
+/* Tries to prove the claimed bound by a search that lists all plans. With offload it would
+ * list only plans whose ops all offload the same, and with logits in pieces only plans with
+ * equally many, which proves nothing about others. */
 static void prove_more(const struct search_problem *p, struct search_verdict *out) {
     struct search_result r;
     struct search_problem alone = *p;
@@ -105,7 +106,7 @@ int search_verify_plan(const struct search_problem *p, struct plan *plan,
     struct search s;
     *out = (struct search_verdict){.relaxation = ""};
     search_begin(&s, p);
-    /* so that lower bounds do not depend on memory */
+    /* With these set, lower bounds do not depend on memory. */
     s.space.p.offload = search_offloaded(plan);
     s.space.p.logits = plan->logits;
     int rc = check_program(&s.eval, plan, out, err);

@@ -25,8 +25,8 @@ struct search_stage {
     /* what is gathered in the forward pass is gathered again in the backward pass;
      * only shards are kept */
     bool regather;
-    int recompute_level;  /* which ops are recomputed (RECOMPUTE_LEVELS), */
-    int recompute_blocks; /* in this many instances of blocks from the first op on */
+    int recompute_level;  /* which ops of a block are recomputed (RECOMPUTE_LEVELS) */
+    int recompute_blocks; /* in how many instances of blocks, from the first op on */
     const struct layout *layouts; /* [nodes], interned by space_layouts */
     const struct mesh *mesh;      /* its own, or NULL; set together with the layouts */
 };
@@ -45,12 +45,12 @@ struct candidate candidate_make(const struct space *sp);
 void candidate_release(struct candidate *c);
 void candidate_copy(struct candidate *to, const struct candidate *from);
 
-/* Hashes everything that the candidate decides; or that a stage decides, chained into
- * h like memo_mix. */
+/* Hashes everything that the candidate, or one stage, decides. stage_hash chains into h
+ * like memo_mix. */
 uint64_t candidate_hash(const struct candidate *c);
 uint64_t stage_hash(const struct search_stage *st, uint64_t h);
 
-/* A single device has nothing to shard. */
+/* The level of ZeRO that takes effect: a single device has nothing to shard. */
 static inline int search_zero_of(const struct search_stage *st) {
     return st->devices > 1 ? st->zero : ZERO_NONE;
 }

@@ -1,9 +1,9 @@
-/* When two plans are different: not if a cut is one op further on, one block more is
- * recomputed or one of many stages is laid out in another way, but if a person would
- * call it another plan. */
+/* Decides which plans are different: those that a person would call different, and not
+ * those in which a cut is one op further on, one more block is recomputed, or one of many
+ * stages is laid out in another way. */
 #include "search/space/space.h"
 
-/* Votes of devices. */
+/* How many devices vote for each level of ZeRO and of recompute, and for each split. */
 struct votes {
     int zero[ZERO_PARAMETERS + 1], recompute[RECOMPUTE_LEVELS], axes[MESH_MAX_AXES + 1],
         sequence[2];
@@ -22,7 +22,7 @@ struct split {
     double axes[MESH_MAX_AXES + 1], sequence[2]; /* flops, ops */
 };
 
-/* Instances of the op in the stage, which begins with the first of them. */
+/* The number of instances of the op in the stage; `op` is the first of them. */
 static int instances(const struct structure *g, const struct search_stage *st, int op) {
     if (g->repeat_of[op] < 0)
         return 1;
@@ -54,8 +54,8 @@ static void count_op(const struct space *sp, const struct search_stage *st, int 
         out->sequence[sequence] += times;
 }
 
-/* Single ops, such as an embedding that is split in another way, do not make it
- * another plan. */
+/* A single op that is split in another way, such as an embedding, does not make a plan
+ * another one. */
 static void vote_split(const struct space *sp, const struct search_stage *st,
                        struct votes *v) {
     struct split split = {.axes = {0}};

@@ -121,8 +121,8 @@ struct plan *order_plan(const struct order *o, int n_stages, const int *bounds) 
     return p;
 }
 
-/* Copies what a stage decides to a stage with the ops at positions first .. ; false if
- * it has other ops. */
+/* Copies what a stage decides to a stage with the ops at the positions from `first` on;
+ * false if these are other ops. */
 static bool translate_stage(const struct order *o, const struct stage *from, int first,
                             struct stage *to) {
     to->mesh = from->mesh;
@@ -142,7 +142,7 @@ static bool translate_stage(const struct order *o, const struct stage *from, int
     return true;
 }
 
-/* The translated plan has the same stages in the same order; only its ops are renumbered. */
+/* The translated plan has the same stages in the same order; its ops are renumbered. */
 struct plan *order_translate(const struct order *o, const struct plan *plan) {
     int *bounds = mem_array((size_t)plan->n_stages + 1, sizeof *bounds);
     for (int s = 0; s < plan->n_stages; s++)

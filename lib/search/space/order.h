@@ -46,7 +46,7 @@ struct plan *order_translate(const struct order *o, const struct plan *plan);
 /* The list in which the stages of a plan are ranges, with the model's order inside
  * each; NULL if a parameter would come after one that is tied to it. */
 struct order *order_of_plan(const struct plan *plan, const struct pins *pins);
-/* Are its stages ranges of the model's own list? */
+/* Returns whether the plan's stages are ranges of the model's own list. */
 bool plan_is_as_listed(const struct plan *plan);
 
 /* Orders that a search looks at in addition to the model's own, at most. */
@@ -59,7 +59,7 @@ struct orders {
 /* Finds orders in which pipelines can be cut better than in the model's own
  * (order_find.c): all orders if the graph is small and its plans can be listed;
  * otherwise those of the best cuts into some numbers of stages, if they are better.
- * plan, or NULL: one that must be a candidate in one of them. There are none if the
+ * plan: NULL, or one that must be a candidate in one of them. There are none if the
  * problem leaves no choice (search_problem.as_listed). They depend only on the problem
  * and the plan. */
 void orders_find(const struct search_problem *p, const struct plan *plan,

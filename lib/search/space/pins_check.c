@@ -1,11 +1,11 @@
-/* What pins say about stages, computed once; and whether they can be obeyed at all, as
- * far as that is known before the search. */
+/* Computes once what pins say about stages, and checks whether they can be obeyed at all,
+ * as far as that is known before the search. */
 #include "search/space/space.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what there is of them ------------------------------------------------------------- */
+/* ---- what they say about stages -------------------------------------------------------- */
 
 static const char *where(const struct space *sp, enum pin_field field, int op) {
     const struct pins *p = sp->p.pins;
@@ -27,8 +27,8 @@ static void add_cuts(struct space *sp, const struct pin *pin) {
         sp->pinned.whole[i] = true;
 }
 
-/* The k-th stage begins behind all ops of earlier stages, and at the latest with the
- * first op of its own or of later ones. */
+/* The k-th stage begins behind all ops that are pinned to earlier stages, and no later than
+ * the first op that is pinned to it or to a later one. */
 static int add_numbers(struct space *sp, struct err *err) {
     struct pinned *p = &sp->pinned;
     int n_ops = sp->p.model->n_ops;
@@ -96,8 +96,8 @@ static int find_cuts(struct space *sp, struct err *err) {
     return add_numbers(sp, err);
 }
 
-/* Can the ops be cut into an allowed number of stages? Every stage is made as long as
- * it may be, with at least one op. */
+/* Checks that the ops can be cut into an allowed number of stages. Every stage is made as
+ * long as it may be, with at least one op. */
 static int check_cuts(const struct space *sp, struct err *err) {
     const struct pinned *p = &sp->pinned;
     int n_ops = sp->p.model->n_ops, least = 0;
@@ -116,7 +116,7 @@ static int check_cuts(const struct space *sp, struct err *err) {
     return err_input(err, "pin: at least %d stages, but there can be at most %d", least, n);
 }
 
-/* ---- can they be obeyed? ---------------------------------------------------------------- */
+/* ---- whether they can be obeyed --------------------------------------------------------- */
 
 static int check_number(const struct space *sp, enum pin_field field, int64_t have,
                         const char *what, struct err *err) {
@@ -204,7 +204,8 @@ static int check_meshes(struct space *sp, struct err *err) {
     return 0;
 }
 
-/* A dim that is split needs devices, and an axis a mesh that has it. */
+/* Checks that there are devices for each split of a dim, and that ops laid out on a named
+ * axis have a mesh with it. */
 static int check_layouts(const struct space *sp, const struct pin *pin, struct err *err) {
     const struct model *m = sp->p.model;
     for (int i = 0; i < pin->n_splits; i++) {
@@ -228,7 +229,7 @@ static int check_layouts(const struct space *sp, const struct pin *pin, struct e
     return 0;
 }
 
-/* Is there a layout for an op on its mesh? Two pins may exclude each other. */
+/* Checks that an op has a layout on its pinned mesh: two pins may exclude each other. */
 static int check_op(const struct space *sp, int op, struct err *err) {
     const struct mesh *mesh = pins_mesh(sp->p.pins, sp->blocks.x.from[op]);
     bool found = !mesh;

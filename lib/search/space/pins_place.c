@@ -11,8 +11,8 @@ static int least_way(const int64_t *way, int first, int end) {
     return least;
 }
 
-/* Can the op be on this many devices: do they make up its mesh, and the parts of its
- * dims? */
+/* Returns whether the op can be on this many devices: they make up its mesh and the parts
+ * of its dims. */
 static bool suits(const struct space *sp, int op, int devices) {
     const struct pins *p = sp->p.pins;
     const struct mesh *mesh = pins_mesh(p, op);
@@ -30,7 +30,8 @@ static bool suits(const struct space *sp, int op, int devices) {
     return true;
 }
 
-/* [n_ops + 1] where a stage on this many devices has to end if it begins with this op. */
+/* Finds where a stage on this many devices has to end, by the op with which it begins:
+ * [n_ops + 1]. The caller frees it. */
 static int *ends_on(const struct space *sp, int devices) {
     int n_ops = sp->p.model->n_ops;
     int *ends = mem_array((size_t)n_ops + 1, sizeof *ends);
@@ -46,14 +47,14 @@ static int *ends_on(const struct space *sp, int devices) {
 
 static const int64_t NO_WAY = INT64_MAX / 2;
 
-/* A dynamic program from the candidate's stages to similar ones that obey: the least
- * change of cuts and devices up to each op as the begin of the k-th stage, with a
- * number of devices used before it. */
+/* A dynamic program from the candidate's stages to similar ones that obey: for each op
+ * that may begin the k-th stage, and each number of devices used before it, the least
+ * change of cuts and devices up to there. */
 struct placing {
     const struct space *sp;
     struct candidate *c;
     bool move_devices;   /* otherwise each stage keeps its number of devices */
-    int width, row;      /* numbers of devices used; of first ops */
+    int width, row;      /* how many numbers of used devices, and first ops, there are */
     int64_t *way, *next; /* [width][row] least changes so far */
     struct step {
         int from, devices;

@@ -144,7 +144,7 @@ static int try_dims(const struct placing *p, int axis, const int *dims, int n) {
     return k;
 }
 
-/* The first inner dim that the op has decides. */
+/* The first inner dim on which the op can be split decides, even if it does not divide. */
 static int try_inner(const struct placing *p, int axis, unsigned inner, bool *has) {
     const struct space *sp = p->sp;
     for (int i = 0; i < sp->n_inner; i++)
@@ -202,8 +202,8 @@ static const struct layout *lay_out(const struct space *sp, const struct mesh *p
 
 /* ---- presets ---------------------------------------------------------------------------- */
 
-/* Remembers, by layouts and mesh, in which preset layouts were made, where they do not
- * tell it. */
+/* Returns the slot that remembers, by layouts and mesh, the preset they were made in, for
+ * presets that infer_preset cannot tell from them. */
 static void **made_in(const struct space *sp, const struct search_stage *st) {
     uint64_t key = memo_mix(memo_mix(5, (uint64_t)(uintptr_t)st->layouts),
                             (uint64_t)(uintptr_t)st->mesh);

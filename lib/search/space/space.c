@@ -1,5 +1,5 @@
-/* The space: what a model offers to split, families of layouts that make good starts,
- * and how a candidate becomes a plan. */
+/* The space: what plans may choose, how a candidate becomes a plan, and candidates that
+ * divide ops and devices evenly. */
 #include "search/space/space.h"
 #include "search/space/devices.h"
 #include "search/space/order.h"
@@ -21,7 +21,6 @@ int space_stage_limit(const struct space *sp) {
     return sp->max_stages;
 }
 
-/* How many more finalists than wanted are evaluated: as many as take little time. */
 int64_t space_spare(const struct space *sp) {
     enum { LITTLE = 1 << 16, LEAST = 2 };
     int64_t size = (int64_t)sp->p.model->n_ops * sp->p.devices;

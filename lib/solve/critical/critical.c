@@ -17,7 +17,7 @@ static const double TOLERANCE = 1e-9;
 
 /* ---- pieces ------------------------------------------------------------------------------ */
 
-/* Marks every variable that is connected with this one and is not cut. */
+/* Marks a variable and all those that connect with it other than through cut ones. */
 static void mark_piece(const struct critical_cut *c, int *piece_of, int var, int piece) {
     bool grows = true;
     piece_of[var] = piece;
@@ -150,7 +150,7 @@ static double least_usage(const struct critical_problem *p,
     return f->usage ? least : 0;
 }
 
-/* A piece may use what is left when everything else uses the least. */
+/* Lets each piece use what is left when everything else uses the least. */
 static void find_most_usage(struct critical_cut *c) {
     double all = 0;
     for (int f = 0; f < c->p->n_factors; f++)
@@ -182,8 +182,8 @@ static bool cut_into_pieces(struct critical_cut *c) {
     return good;
 }
 
-/* Cuts at all variables, so that the join is all there is to do; where that has too
- * large tables, only at the critical ones. */
+/* Cuts at all variables, so that the join does all the work, or only at the critical ones
+ * where the join's tables would be too large. */
 static bool cut_up(struct critical_cut *c, bool by_pieces) {
     size_t n = (size_t)c->p->n;
     for (size_t v = 0; v < n; v++)
@@ -388,7 +388,7 @@ static double follow_hull(struct critical_cut *c, struct point *over, struct poi
     return bound;
 }
 
-/* The search for a choice that is better than the best one. */
+/* The search for choices that are better than the best one. */
 struct ranking {
     const struct critical_problem *p;
     struct point *best;
@@ -410,10 +410,10 @@ static bool take_better(void *arg, const int *choice) {
     return !interrupted();
 }
 
-/* A choice within the limit that is cheaper than the best has a value under the
- * multiplier below the best's cost plus the multiplier times the limit, and few choices
- * lie between that and the bound (Handler and Zang, "A dual algorithm for the
- * constrained shortest path problem", 1980). Returns whether all of them were looked at. */
+/* Goes through all choices that may be better: under the multiplier, their value is below
+ * the best one's cost plus the multiplier times the limit, and few choices lie between that
+ * and the bound (Handler and Zang, "A dual algorithm for the constrained shortest path
+ * problem", 1980). Returns whether all of them were looked at. */
 static bool rank(struct critical_cut *c, struct point *best) {
     enum { STEPS = 300000 };
     struct ranking r = {.p = c->p, .best = best, .multiplier = c->multiplier};

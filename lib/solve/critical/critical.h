@@ -1,23 +1,25 @@
-/* critical.h - one value for each variable, cheapest by tables over a few of them each: cut at critical
- * variables, pieces by integer programs, joined by dynamic programming.
+/* critical.h - one value for each variable, cheapest by tables over a few variables each.
+ * The problem is cut at critical variables, its pieces are integer programs, and dynamic
+ * programming joins them.
  *
  * minimize  sum_f cost_f[x_f]   such that   sum_f usage_f[x_f] <= limit
  *
- * Where tables stay small, all variables are eliminated one after the other. Otherwise the graph is cut
- * as TePDist lays out a graph of ops: its critical nodes, which nothing bypasses, cut it into pieces;
- * a piece is an integer program for every combination of values of the critical nodes around it, and
- * a dynamic program over these joins the pieces. Where a piece is too large for a program, it is also
- * cut at the variables that most tables share.
+ * Where tables stay small, all variables are eliminated one after the other. Otherwise the
+ * graph is cut as TePDist lays out a graph of ops: its critical nodes, which nothing
+ * bypasses, cut it into pieces. A piece is an integer program for every combination of
+ * values of the critical nodes around it, and a dynamic program over these joins the
+ * pieces. Where a piece is too large for a program, it is also cut at the variables that
+ * most tables share.
  *
- * A program is solved only when it is needed. What a piece costs at least is a sum of least entries;
- * the join takes these bounds for costs, the entries that its answer rests on are solved, and the
- * join is repeated until all of them are exact: then no other answer is cheaper.
+ * A program is solved only when it is needed. The join takes lower bounds for costs, at
+ * first sums of least entries. The entries that its answer rests on are solved, and the
+ * join is repeated until all of them are exact. Then no other answer is cheaper.
  *
- * A Lagrange multiplier of the limit is raised along the lower hull of cost against usage, and the
- * program of a piece has a row with what is left when all else uses the least. A gap that remains is
- * closed by going through all choices whose value under the multiplier lies between the bound and the
- * best one, or, where there are too many of them, by one program for everything if it is small
- * enough.
+ * A Lagrange multiplier of the limit follows the lower hull of cost against usage, and the
+ * program of a piece has a row that leaves everything else its least usage. A gap that
+ * remains is closed by going through all choices whose value under the multiplier lies
+ * between the bound and the best one, or, where there are too many of them, by one program
+ * for everything if it is small enough.
  *
  *     struct critical_problem p = {.n = 3, .size = (int[]){2, 4, 2}, .factors = f, .n_factors = 5,
  *                                  .critical = (bool[]){true, false, true}, .limit = INFINITY};
@@ -34,7 +36,8 @@
 
 enum { CRITICAL_ARITY = 4 };
 
-/* A table over 1 to CRITICAL_ARITY different variables, row by row, the last one fastest. */
+/* A table over 1 to CRITICAL_ARITY different variables, row by row, the last one
+ * fastest. */
 struct critical_factor {
     int n;
     int var[CRITICAL_ARITY];
@@ -51,8 +54,8 @@ struct critical_problem {
     double limit;         /* of usage, inclusive; INFINITY = none */
 };
 
-/* Limits of work, which keep the answer independent of the machine's speed, and a limit
- * of time. */
+/* Limits on work, which keep the answer independent of the machine's speed, and a limit on
+ * time. */
 struct critical_options {
     int64_t programs; /* calls of lp_solve at most */
     bool closes;      /* closes the gap that the multiplier leaves, if it can */
@@ -77,8 +80,8 @@ int critical_solve(const struct critical_problem *p, const struct critical_optio
                    struct critical_answer *a);
 void critical_answer_release(struct critical_answer *a);
 
-/* Hands every choice that costs at most that, whatever it uses, to `take`, until `take`
- * returns false. steps: how many values are set at most. Returns whether all such
+/* Hands every choice that costs at most most_cost, whatever it uses, to `take`, until
+ * `take` returns false. steps: the most values that are set. Returns whether all such
  * choices were handed out. */
 bool critical_list(const struct critical_problem *p, double most_cost, int64_t steps,
                    bool (*take)(void *arg, const int *choice), void *arg);

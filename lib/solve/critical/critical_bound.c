@@ -9,7 +9,7 @@
 
 enum { MOST_SCOPE = 6, MOST_TABLE = 128 };
 
-/* Over variables inside; v NULL: it was summed into another. */
+/* A table over variables inside; v is NULL once it was summed into another. */
 struct table {
     int n, var[MOST_SCOPE];
     double *v;

@@ -1,6 +1,7 @@
-/* critical_impl.h - what critical.c (pieces, the multiplier of usage), critical_join.c (dynamic programming
- * over what lies between them), critical_bound.c (what a piece costs at least) and
- * critical_program.c (lp_solve) share. */
+/* critical_impl.h - what critical.c (pieces, the multiplier of usage), critical_join.c
+ * (dynamic programming over what lies between them), critical_bound.c (lower bounds on a
+ * piece), critical_program.c (lp_solve) and critical_list.c (choices below limits)
+ * share. */
 #ifndef WEFT_SOLVE_CRITICAL_IMPL_H
 #define WEFT_SOLVE_CRITICAL_IMPL_H
 
@@ -13,7 +14,7 @@ struct critical_entry {
     double value;
     bool refined; /* by critical_bound */
     bool exact;
-    int *inside; /* then: the values of the variables in it; NULL = impossible */
+    int *inside; /* if exact: the values of its variables; NULL = impossible */
 };
 
 struct critical_piece {
@@ -22,7 +23,7 @@ struct critical_piece {
     int n_factors, *factors; /* those with a variable inside */
     int64_t n_entries;
     struct critical_entry *entries; /* row by row over what is around */
-    double most_usage;              /* that it may have at most */
+    double most_usage;              /* the limit on its usage */
 };
 
 /* A problem cut into its pieces, under one multiplier. */
@@ -80,7 +81,7 @@ bool critical_program(struct critical_cut *c, const struct critical_piece *piece
 /* per_cost * cost + per_usage * usage, of all tables. */
 struct critical_sum {
     double per_cost, per_usage;
-    const double *most; /* may become less while choices are listed */
+    const double *most; /* may fall while choices are listed */
 };
 
 /* Hands every choice for which none of the sums, three at most, exceeds its limit to

@@ -129,7 +129,8 @@ static void eliminate(struct join *j, int var, int n, const int *scope) {
     while (critical_next(j->c->p, n, scope, j->x));
 }
 
-/* Returns false if the tables of all variables that are left are too large. */
+/* Eliminates the variable with the smallest table. Returns false if the tables of all that
+ * are left are too large. */
 static bool eliminate_next(struct join *j, bool *left) {
     const struct critical_problem *p = j->c->p;
     int best = -1, n = 0, scope[MOST_SCOPE], of[MOST_SCOPE];

@@ -1,9 +1,11 @@
-/* All choices whose sums stay below some limits, and by that the gap that a multiplier leaves.
+/* Lists all choices whose sums stay below some limits, which closes the gap that a
+ * multiplier leaves.
  *
- * Variables are eliminated from the last one on, in portions where tables would be too large (as in
- * critical_bound.c); what is left of each is a table over variables in front of it. Then values are set
- * from the first variable on: what is set costs what it costs, the rest at least what these tables
- * say. Where no portion was needed and there is one sum, every step leads to a choice. */
+ * Variables are eliminated from the last one on, in portions where tables would be too
+ * large (as in critical_bound.c). Each leaves tables over variables in front of it. Then
+ * values are set from the first variable on: what is set has its exact cost, and the tables
+ * bound the rest. Where no portion was needed and there is one sum, every step leads to a
+ * choice. */
 #include "common/mem.h"
 #include "solve/critical/critical_impl.h"
 
@@ -17,7 +19,7 @@ enum { MOST_SCOPE = 8, MOST_TABLE = 1 << 14, MOST_SUMS = 3 };
 struct left_over {
     int n, var[MOST_SCOPE]; /* ascending */
     int from, last;
-    double *v, now; /* now: with what is set */
+    double *v, now; /* now: its entry at what is set */
 };
 
 /* A sum with a limit, and the tables of what is not set yet. */
@@ -235,7 +237,7 @@ static bool list(struct lister *l, int v, const double *sums) {
     int n = find_steps(l, v, sums, steps);
     for (int i = 0; i < n; i++) {
         if (steps[i].least > *l->rests[0].sum->most)
-            continue; /* it has become less */
+            continue; /* the limit has fallen */
         set_value(l, v, steps[i].value);
         if (!list(l, v + 1, steps[i].sum))
             return false;

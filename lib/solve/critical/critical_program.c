@@ -1,10 +1,10 @@
 /* A piece as an integer program.
  *
- * s[i,a] in {0,1}, sum_a s[i,a] = 1. A table over several variables inside has a column t >= 0
- * for each of its entries, and sum of t over the entries with x_i = a is s[i,a]: that is as tight
- * as can be where the tables make a tree. One row for usage. Values are given in units of the
- * largest, so that lp_solve's tolerances suit them; its point is taken only as a choice, which is
- * added up anew. */
+ * s[i,a] in {0,1}, sum_a s[i,a] = 1. A table over several variables inside has a column
+ * t >= 0 for each of its entries, and the sum of t over the entries with x_i = a is s[i,a],
+ * which is as tight as can be where the tables make a tree. One row limits usage. Values
+ * are given in units of the largest, so that lp_solve's tolerances suit them. Its point is
+ * taken only as a choice, whose value is added up anew. */
 #include "common/mem.h"
 #include "common/progress.h"
 #include "solve/critical/critical_impl.h"
@@ -22,11 +22,11 @@ struct rest {
 struct program {
     struct critical_cut *c;
     const struct critical_piece *piece;
-    int *x;                /* [variables] what is around stands in it */
+    int *x;                /* [variables] with the values around the piece */
     bool *inside;          /* [variables] */
     int *first;            /* [variables] column of s[i, 0] */
     double *value, *usage; /* [columns of s] of tables with one variable left */
-    struct rest *rests;    /* [factors of the piece] with two and more */
+    struct rest *rests;    /* [factors of the piece] tables with more */
     int n_rests, n_choices;
     double unit;
     struct lp_model *m;
@@ -189,7 +189,7 @@ static void take_alone(struct program *g, struct critical_entry *e) {
 }
 
 static bool solve(struct program *g, struct critical_entry *e) {
-    /* Against endless loops: a program takes milliseconds. */
+    /* Guards against endless loops: a program takes milliseconds. */
     enum { PATIENCE_S = 20 };
     double left = g->c->deadline_s > 0 ? g->c->deadline_s - now_s() : PATIENCE_S;
     if (left <= 0 || interrupted() || g->c->programs >= g->c->most_programs)

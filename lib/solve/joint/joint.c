@@ -6,8 +6,8 @@
  * the two, and the last question is asked just below the incumbent, so that the proof does
  * not rest on the bisection.
  *
- * The down-sets of one topological order, which are few, give a first plan. Where all together are too
- * many, that is all, and the bound is the one of joint_bound.c.
+ * The down-sets of one topological order, which are few, give a first plan. Where all
+ * down-sets are too many, that is all, and the bound is that of joint_bound.c.
  */
 #include "solve/joint/joint.h"
 
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 
 #define BELOW (1 - 1e-12) /* "just below": the rounding of sums of times is smaller */
-#define MOST  20000       /* down-sets: beyond, the questions take hours */
+#define MOST  20000       /* down-sets: with more, the questions take hours */
 
 struct search {
     const struct joint_problem *p;
@@ -51,8 +51,8 @@ static int ask(struct search *s, struct joint_dp *dp, double T) {
     return answer;
 }
 
-/* Bisects until the optimum over these sets is known; below 1 % every other question is whether
- * there is anything better at all. Returns false when stopped. */
+/* Bisects until the optimum over these sets is known. Below a gap of 1 %, every other
+ * question is whether there is anything better at all. Returns false when stopped. */
 static bool narrow(struct search *s, struct joint_dp *dp) {
     double lo = s->bound;
     if (isinf(s->best.value)) {
@@ -73,7 +73,7 @@ static bool narrow(struct search *s, struct joint_dp *dp) {
         if (answer == 0) {
             double no = below && dp->open >= T ? hi : fmin(T, dp->open);
             if (no <= lo)
-                return true; /* an exact choice of alternatives was beyond measure */
+                return true; /* a choice of alternatives could not be decided */
             lo = no;
             if (!s->part)
                 s->bound = lo;

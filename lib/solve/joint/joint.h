@@ -14,11 +14,12 @@
  *
  * and the greatest stage time is minimized, with sum t*d <= devices, sum d <= N.
  *
- * joint_doc.c packs a document, joint_read.c makes a struct joint_problem of it, joint_sets.c
- * lists down-sets (closed under successors), joint_table.c adds up what their nodes need, joint_dp.c answers "is there a plan with
- * all times <= T" over these sets, joint_items.c and joint_knap.c choose alternatives exactly,
- * joint_bound.c says how many devices what is left needs at least, joint.c searches for T, and
- * joint_check.c works the answer out again from the document alone.
+ * joint_doc.c packs a document, joint_read.c makes a struct joint_problem of it,
+ * joint_sets.c lists down-sets (closed under successors), joint_table.c adds up what their
+ * nodes need, joint_dp.c answers "is there a plan with all times <= T" over these sets,
+ * joint_items.c and joint_knap.c choose alternatives exactly, joint_bound.c bounds how many
+ * devices some nodes need, joint.c searches for T, and joint_check.c computes the answer
+ * again from the document alone.
  */
 #ifndef WEFT_SOLVE_JOINT_H
 #define WEFT_SOLVE_JOINT_H
@@ -61,20 +62,21 @@ struct joint_problem {
     struct arena arena; /* owns all of it */
 };
 
-/* Borrows the names of alternatives from the document. Messages begin with the place. */
+/* Makes a problem of the document, whose names of alternatives it borrows. Messages begin
+ * with the place. */
 int joint_read(struct joint_problem *p, const struct joint_doc *doc, struct err *err);
 void joint_release(struct joint_problem *p);
 
 /* Returns whether the deadline has passed or an interrupt came. */
 bool joint_stopped(const struct joint_problem *p);
 
-/* Seconds per byte and sample of the gradients: 4 / (N * bandwidth). */
+/* Returns 4 / (N * bandwidth), the factor of (d - 1) w / d in the time of a node. */
 double joint_sync_factor(const struct joint_problem *p);
 
 /* ---- down-sets ---------------------------------------------------------------------- */
 
 /* Sets of nodes that are closed under successors: the possible unions of last stages. The
- * empty set and everything are always among them. */
+ * empty set and the set of all nodes are always among them. */
 struct joint_sets {
     int n, words;
     uint64_t *bits; /* n x words */
@@ -94,9 +96,9 @@ void joint_sets_release(struct joint_sets *x);
 
 /* ---- bounds from what is additive over nodes --------------------------------------- */
 
-/* A stage on n = t*d devices does at most n (time T + mu capacity) of
+/* A stage of time T on n = t*d devices does at most n (T + mu capacity) of
  *   q_v = min over degrees t and alternatives of  t (p + mu (a + b))
- * so no plan has sum of q > devices (T + mu capacity). */
+ * so no plan with all times <= T has sum of q > devices (T + mu capacity). */
 struct joint_measure {
     double time, memory; /* weights of time and memory in q: 1, mu or 0, 1 */
     double *q;           /* per node */
@@ -122,15 +124,16 @@ struct joint_table {
     double *used[JOINT_MEASURES]; /* [set]: sum of q */
 };
 
-/* Takes the sets over (x is empty afterwards). 0, or -1 when stopped; release it in both cases. */
+/* Takes the sets over: x is empty afterwards. Returns 0, or -1 when stopped. Release the
+ * table in both cases. */
 int joint_table_init(struct joint_table *t, const struct joint_problem *p,
                      const struct joint_bound *bound, struct joint_sets *x);
 void joint_table_release(struct joint_table *t);
 
 /* ---- the choice of alternatives -------------------------------------------------- */
 
-/* All alternatives of the nodes of one stage at one degree; time = (base + c (d-1) w) / d.
- */
+/* The alternatives of the nodes of one stage at one degree; time = (base + c (d-1) w) / d,
+ * with c = joint_sync_factor(). */
 struct joint_item {
     int node, choice;
     double base, w, a, b;
@@ -168,19 +171,19 @@ struct joint_pick joint_knapsack(const struct joint_problem *p,
                                  const struct joint_items *it, int d, int64_t y,
                                  double enough, double limit, int *picks);
 
-/* Returns whether a choice within `limit` fits. A no lowers *open to the bound of a
- * stage whose alternatives were too many to decide. */
+/* Returns whether a choice within `limit` fits. If not, *open falls to the proven bound on
+ * the stage's time. */
 bool joint_fits(const struct joint_problem *p, struct joint_items *it, int d, int64_t y,
                 double limit, double *open);
 
-/* ---- is there a plan? ------------------------------------------------------------ */
+/* ---- the dynamic program --------------------------------------------------------- */
 
 struct joint_stage {
     int degree, d;
     int s; /* data degrees of this stage and all later ones */
 };
 
-/* Stage i of n, the first of the pipeline first, is set i without set i+1; set n is empty. */
+/* Stage i of n, in the order of the pipeline, is set i without set i+1; set n is empty. */
 struct joint_plan {
     int n, words;
     struct joint_stage *stages;
@@ -194,13 +197,11 @@ void joint_plan_release(struct joint_plan *plan);
 struct joint_dp {
     const struct joint_problem *p;
     const struct joint_table *t;
-    bool
-        prune; /* drops what leaves too few devices for the rest; otherwise the search shows how far devices reach */
-    double open; /* after a "no": least bound of the stages whose alternatives were beyond
-                    measure */
+    bool prune;  /* drop what leaves too few devices; off to see how far they reach */
+    double open; /* after a no: least bound of the stages that were not decided */
     int64_t pairs, evaluated, knapsacks;
     int *divisors, num_divisors; /* of the samples: the data degrees */
-    int *first_d;                /* [degree][n]: the first d with t d >= n devices */
+    int *first_d;                /* [degree][n]: index of the first d with t d >= n */
     struct joint_labels *labels; /* per set */
     struct arena arena;          /* holds them */
     int *need;                   /* per set: least devices for the nodes outside */

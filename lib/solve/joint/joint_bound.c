@@ -7,9 +7,9 @@
  *
  * and with q_v = the least t (p + mu (a + b)) of a node, whatever is left over needs at
  * least sum q / (T + mu capacity) devices. Where memory binds, a node may take the
- * alternative that is fast or the one that is lean, not both, and mu says so. Over all
- * nodes this bounds T: the mu that bounds it best is the first measure; time alone and
- * memory alone are the other two.
+ * alternative that is fast or the one that is lean, not both, and mu accounts for that.
+ * Over all nodes this bounds T: the mu that bounds it best is the first measure; time alone
+ * and memory alone are the other two.
  */
 #include "solve/joint/joint.h"
 
@@ -46,8 +46,8 @@ static double least_time(const struct joint_problem *p, double mu) {
     return total / p->devices - mu * p->capacity;
 }
 
-/* Finds the best mu: the bound is concave in it, so the best is enclosed and then found
- * by sections. */
+/* Finds the best mu: the bound is concave in it, so the best is bracketed and then narrowed
+ * down by thirds. */
 static double best_mu(const struct joint_problem *p, double scale) {
     double lo = 0, hi = scale;
     for (int i = 0; i < 60 && least_time(p, hi) > least_time(p, hi / 2); i++)
@@ -71,7 +71,8 @@ static int most_data(const struct joint_problem *p, int n) {
     return d;
 }
 
-/* Returns the least time of a node alone with all devices; its time is linear in 1 / d. */
+/* Returns the least time of a node alone on all devices. Its time is linear in 1 / d, so
+ * only the least and the greatest d count. */
 static double lone_time(const struct joint_problem *p, int v) {
     const struct joint_node *n = &p->node[v];
     double fastest = INFINITY, sync = joint_sync_factor(p);

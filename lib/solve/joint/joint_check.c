@@ -1,7 +1,7 @@
-/* joint_check.c - works a joint answer out again, from the two documents alone.
+/* joint_check.c - computes a joint answer again, from the two documents alone.
  *
- * Shares no code with the solver: the cost formula of joint.h is written down a second time, over
- * the documents, edge by edge.
+ * Shares no code with the solver: the cost formula of joint.h is written down a second
+ * time, over the documents, edge by edge.
  */
 #include "solve/joint/joint.h"
 

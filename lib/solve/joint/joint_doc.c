@@ -1,4 +1,5 @@
-/* joint_doc.c - Piper's documents, piece by piece: as they are, or as "instance" of another. */
+/* joint_doc.c - Piper's documents, piece by piece: as they are, or as "instance" of
+ * another. */
 #include "solve/joint/joint_doc.h"
 
 #include "solve/solve_doc.h"

@@ -1,6 +1,7 @@
-/* joint_doc.h - a joint problem as its document has it, packed: no tree of the whole is made.
+/* joint_doc.h - a joint problem as its document has it, packed, without a tree of the
+ * whole.
  *
- * What is made of it (joint_read.c) and what checks an answer (joint_check.c) both begin here.
+ * Both the problem (joint_read.c) and the check of an answer (joint_check.c) start from it.
  *
  *     struct joint_doc doc;
  *     if (joint_doc_read(&doc, stream, &err) == 0)
@@ -43,7 +44,7 @@ struct joint_doc_edge {
 
 struct joint_doc {
     json_t *rest; /* the document without what follows; large members are null */
-    /* what else stands in the instance, = rest where that is the document */
+    /* the same of the instance; = rest where that is the document */
     json_t *instance;
     ARR(struct joint_doc_node) nodes;
     ARR(struct joint_doc_edge) edges;
@@ -53,9 +54,9 @@ struct joint_doc {
 #define JOINT_MOST_NODES   4096
 #define JOINT_MOST_DEVICES 16384
 
-/* Reads all of the stream; ids are unique and numbers in their ranges then, but nothing has been
- * said about edges. Release it even on failure. Messages begin with the place, without the
- * document's name unless s->failed. */
+/* Reads the whole stream. Ids are unique and numbers in their ranges afterwards, but the
+ * ends of edges are not checked. Release it even on failure. Messages begin with the place,
+ * without the document's name unless s->failed. */
 int joint_doc_read(struct joint_doc *doc, struct json_stream *s, struct err *err);
 void joint_doc_release(struct joint_doc *doc);
 

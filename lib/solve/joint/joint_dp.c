@@ -1,15 +1,17 @@
-/* joint_dp.c - is there a plan in which no stage takes longer than T?
+/* joint_dp.c - decides whether there is a plan in which no stage takes longer than T.
  *
- * A down-set is a set of last stages of the pipeline. Of two partial plans for the same down-set the one
- * with no more devices and no larger sum s of data degrees is never worse: a stage in front of it has
- * time that does not depend on s and memory that does not fall with s. So per down-set a few labels
- * (devices k, sum s) are stored of which none has both smaller, and the answer is exact.
+ * A down-set is a set of last stages of the pipeline. Of two partial plans for the same
+ * down-set, one with no more devices and no larger sum s of data degrees is never worse:
+ * the time of a stage in front of it does not depend on s, and its memory does not fall
+ * with s. So each down-set stores only labels (devices k, sum s) that no other beats in
+ * both, and the answer is exact.
  *
- * Sets are visited so that each comes after those that it contains; a set with labels is extended by
- * every larger set that one more stage can reach. Pairs are not listed: which sets can be reached
- * follows from tests of rising cost: how many devices the nodes between and those outside need at
- * least at T (joint_table.c); whether one set contains the other; whether the label would be new;
- * the stage itself, by sums over its nodes; and last the exact choice of alternatives.
+ * Each set is visited after those that it contains. A set with labels is extended by every
+ * larger set that one more stage can reach. Pairs are not listed: which sets can be reached
+ * follows from tests of rising cost: how many devices the nodes between and those outside
+ * need at least at T (joint_table.c), whether one set contains the other, whether the label
+ * would be new, the stage itself, by sums over its nodes, and last the exact choice of
+ * alternatives.
  */
 #include "solve/joint/joint.h"
 
@@ -30,17 +32,17 @@ struct joint_labels {
     int n, cap;
 };
 
-/* One question. */
+/* One question: all stages within `limit`. */
 struct run {
     struct joint_dp *dp;
     const struct joint_table *t;
     double limit, sync;
     double room[JOINT_MEASURES]; /* what a device holds */
-    double slack;                /* devices: rounding of "needs at least" */
+    double slack;                /* rounding of numbers of devices */
 };
 
-/* One stage under judgement at one degree; what fits is monotone in y, so two numbers per
- * data degree remember all. */
+/* One stage under test at one degree. Whether it fits is monotone in y, so two numbers per
+ * data degree hold all answers. */
 struct trial {
     int small, large, degree;
     bool made, runs;
@@ -90,7 +92,7 @@ static bool known(const struct joint_labels *l, int k, int s) {
     return false;
 }
 
-/* Adds a label that is not known, and drops those it makes needless. */
+/* Adds a label that is not known, and drops those that it beats. */
 static void add_label(struct joint_dp *dp, struct joint_labels *l, struct joint_label x) {
     int at = 0, end;
     while (at < l->n && l->p[at].k < x.k)
@@ -168,8 +170,8 @@ static void extend(struct run *r, struct trial *t, const struct joint_label *l, 
     }
 }
 
-/* Returns whether no stage with degrees t and d, or more, makes a new label in front of
- * any label. */
+/* Returns whether all labels are known that a stage with degrees t and d, or more, could
+ * make. */
 static bool all_known(const struct joint_dp *dp, const struct joint_labels *from, int large,
                       int t, int d) {
     for (int i = 0; i < from->n; i++)
@@ -199,8 +201,7 @@ static void extend_pair(struct run *r, struct trial *t, int small, int large, in
     }
 }
 
-/* ---- all sets -------------------------------------------------------------------------
- */
+/* ---- all sets ------------------------------------------------------------------------ */
 
 /* Returns the first position from lo on where used[0] >= least, or n. */
 static int first_from(const struct joint_table *t, int lo, double least) {
@@ -222,8 +223,8 @@ static bool contains(const uint64_t *large, const uint64_t *small, int words) {
     return true;
 }
 
-/* Tries the stages in front of set i whose larger set is one of from..to-1. Returns false when
- * stopped. */
+/* Tries the stages in front of set i whose larger set is one of from..to-1. Returns false
+ * when stopped. */
 static bool extend_range(struct run *r, struct trial *trial, int i, int from, int to) {
     const struct joint_table *t = r->t;
     const struct joint_dp *dp = r->dp;
@@ -242,8 +243,8 @@ static bool extend_range(struct run *r, struct trial *trial, int i, int from, in
     return true;
 }
 
-/* Extends the labels of one set. Sets are sorted by what they use, so those within reach of the
- * devices that are left stand together. */
+/* Extends the labels of one set. Sets are sorted by what they use, so those within reach of
+ * the devices that are left stand together. */
 static bool extend_set(struct run *r, struct trial *trial, int i) {
     const struct joint_table *t = r->t;
     double room = r->room[0] * (1 + 1e-9);

@@ -5,10 +5,10 @@
  * steps along the lower convex hulls of (memory, time), cheapest time per byte first, are
  * taken until the memory fits. The last step taken as a fraction gives a bound, taken whole
  * a solution. Where that does not decide, lists of (time, memory) sums that no other sum of
- * the same nodes beats in both are built node by node, those nodes first for which the
- * multiplier of the relaxation says least (Pisinger, "A minimal algorithm for the
+ * the same nodes beats in both are built node by node. The nodes about which the multiplier
+ * of the relaxation says least come first (Pisinger, "A minimal algorithm for the
  * multiple-choice knapsack problem", 1995). A sum is dropped when its time plus the
- * Lagrangian bound of the rest passes the best known; dropped sums cannot lead to a better
+ * Lagrangian bound of the rest passes the best known. Dropped sums cannot lead to a better
  * choice, so what is left at the end is the optimum. A sum that the relaxation's choice for
  * the rest completes within `enough` ends the search.
  */
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Entries of all lists together; beyond, only the bound is given. */
+/* Most entries of all lists together. Beyond that, only the bound is given. */
 #define MAX_LIST 4000000
 
 struct option {
@@ -139,7 +139,7 @@ static bool relax(struct knap *k) {
         m -= s->dm;
         k->lp_at[s->group] = s->to;
     }
-    /* The running sum drifts; what is sure is a sum taken afresh. */
+    /* The running sums drift, so both are taken afresh. */
     m = t = 0;
     for (int g = 0; g < k->groups; g++) {
         m += k->opt[k->lp_at[g]].m;
@@ -192,7 +192,7 @@ static void push(struct list *l, struct entry e) {
     l->p[l->n++] = e;
 }
 
-/* Adds e after sums that are no slower, unless one of them takes as little memory. */
+/* Appends e to sums that are no slower, unless the last of them takes no more memory. */
 static void push_efficient(struct list *l, struct entry e) {
     if (l->n && l->p[l->n - 1].t == e.t && e.m < l->p[l->n - 1].m)
         l->n--;
@@ -200,8 +200,9 @@ static void push_efficient(struct list *l, struct entry e) {
         push(l, e);
 }
 
-/* Merges `with` and the sums of base[from..to) with one more option into `out`, as far
- * as they may lead below `best`. All are sorted by rising time and falling memory. */
+/* Merges into `out` the list `with` and the sums of `base` from `from` on with one more
+ * option, as far as these may lead below `best`. All are sorted by rising time and falling
+ * memory. */
 static void merge(const struct knap *k, struct list *out, const struct list *with,
                   const struct list *base, int64_t from, int option,
                   const struct rest *rest, double best) {
@@ -221,7 +222,7 @@ static void merge(const struct knap *k, struct list *out, const struct list *wit
         push_efficient(out, with->p[j++]);
 }
 
-/* Collects the choice that ends in `leaf`, whose lists go up to order position n. */
+/* Collects the choice that ends in `leaf`, an entry of the list of the first n nodes. */
 static void collect(struct knap *k, const struct list *all, int64_t leaf, int n) {
     memcpy(k->at, k->lp_at, (size_t)k->groups * sizeof *k->at);
     for (int i = n - 1; i >= 0; i--, leaf = all->p[leaf].parent)
@@ -277,15 +278,15 @@ static double solve_lists(struct knap *k, const struct joint_problem *p, double 
     return found;
 }
 
-/* ---- yes or no, most often ----------------------------------------------------------- */
+/* ---- yes or no by multipliers -------------------------------------------------------- */
 
-/* The choice that a multiplier makes. */
+/* Time and memory of a choice. */
 struct point {
     double t, m;
 };
 
-/* Makes the choice of least time + lambda memory per node; with `time` 0 of least
- * memory, then time. */
+/* Makes the choice of least time * t + lambda * m per node, the faster of equal ones. With
+ * `time` 0 that is the one of least memory. */
 static struct point choose(const struct joint_items *it, double sync, double y, double time,
                            double lambda) {
     struct point sum = {0};
@@ -307,11 +308,11 @@ static struct point choose(const struct joint_items *it, double sync, double y, 
     return sum;
 }
 
-/* Decides by multipliers whether there is a choice within `capacity` and `limit`.
- * Returns 1, -1, or 0 where multipliers cannot tell. The multiplier moves to where the
- * lines of the last choice that fits and of the last that does not cross, which ends at
- * the optimum of the relaxation after a few steps. *lambda is a first guess, and
- * afterwards a first guess for the next call. */
+/* Decides by multipliers whether there is a choice within `capacity` and `limit`. Returns 1
+ * for yes, -1 for no, 0 where multipliers cannot tell. The multiplier moves to where the
+ * last choice that fits and the last one too large cost the same, which reaches the optimum
+ * of the relaxation after a few steps. *lambda is the first guess, and becomes that of the
+ * next call. */
 static int try_multipliers(const struct joint_items *it, double sync, double y,
                            double capacity, double limit, double *lambda) {
     struct point lo = choose(it, sync, y, 1, 0), hi = {INFINITY, 0};
@@ -358,7 +359,7 @@ static struct joint_pick decide(struct knap *k, const struct joint_problem *p) {
         return pick;
     double cap = fmin(k->greedy, nextafter(k->limit, INFINITY));
     double found = solve_lists(k, p, cap);
-    if (isnan(found)) /* beyond measure: the greedy solution and the bound stand */
+    if (isnan(found)) /* too large: the greedy solution and the bound stand */
         return (struct joint_pick){k->greedy <= k->limit ? k->greedy : INFINITY, k->lp};
     if (isinf(found) && k->greedy <= k->limit)
         return (struct joint_pick){k->greedy, k->greedy}; /* nothing is faster */

@@ -5,8 +5,8 @@
  *    "samples_in_batch": 1920, "max_data_degree": 1, "max_tensor_degree": 1,
  *    "exclude": ["activation recomp"]}
  *
- * Everything but the instance is optional. joint_doc.c has packed it; here ends of edges and
- * neighbours are found, and what is excluded or too wide is left out.
+ * Everything but the instance is optional. joint_doc.c has packed it. Here the ends of
+ * edges and the neighbours are found, and what is excluded or too wide is left out.
  */
 #include "solve/joint/joint.h"
 
@@ -75,7 +75,8 @@ static int add_edges(struct reader *r) {
     return 0;
 }
 
-/* Removes nodes without open predecessors until none is left; what stays is a cycle. */
+/* Removes nodes without open predecessors until none is left. What stays lies on a cycle or
+ * behind one. */
 static int check_acyclic(const struct joint_problem *p, struct err *err) {
     int *open = mem_array((size_t)p->nodes, sizeof *open);
     int *ready = mem_array((size_t)p->nodes, sizeof *ready), n = 0, done = 0;

@@ -3,10 +3,10 @@
  * All of them are found by adding one node at a time to sets already known, each set once
  * thanks to a hash table of bit sets.
  *
- * A node is free when it costs nothing: no time, no memory, no parameters, no bytes over
- * its edges, at every degree, and it has successors. Such a node may stand in the stage of
- * its first successor: there all its predecessors come no later, and nothing is paid. So
- * only those sets are needed that hold a free node as soon as they hold all its successors.
+ * A node is free when it has successors and costs nothing at any degree: no time, no
+ * memory, no parameters, no bytes over its edges. Such a node may stand in the stage of its
+ * first successor: there all its predecessors come no later, and nothing is paid. So only
+ * those sets are needed that hold a free node as soon as they hold all its successors.
  * Graphs taken from a trace have many such nodes (constants, handles), and each would
  * double the number of sets.
  */

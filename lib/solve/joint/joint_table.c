@@ -1,6 +1,5 @@
-/* joint_table.c - down-sets in the order of a search, each with the sums over its nodes that say how
- * many devices it needs at least.
- */
+/* joint_table.c - down-sets in the order of a search, each with the sums over its nodes
+ * that say how many devices it needs at least. */
 #include "solve/joint/joint.h"
 
 #include <stdlib.h>
@@ -34,8 +33,8 @@ static int count(const uint64_t *set, int words) {
     return n;
 }
 
-/* Sorts sets by sums, which rise with the set in spite of rounding if nodes are added in
- * one order: a set comes after those that it contains. */
+/* Sorts sets by their sums, so that a set comes after those that it contains. Adding nodes
+ * in one order keeps the sums rising with the set in spite of rounding. */
 static void sort_sets(struct joint_table *t, struct joint_sets *x) {
     struct place *order = mem_array((size_t)x->n, sizeof *order);
     for (int i = 0; i < x->n; i++) {

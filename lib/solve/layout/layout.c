@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 /* Fractions of the time budget after which these steps give way to those that find an
- * answer soon. */
+ * answer quickly. */
 #define REDUCTION   0.4
 #define ELIMINATION 0.6
 

@@ -1,4 +1,4 @@
-/* layout.h - choose one strategy per node of a graph, cheapest within a memory limit.
+/* layout.h - chooses one strategy per node of a graph, cheapest within a memory limit.
  *
  * minimize  sum_i cost_i[x_i] + sum_(i,j) cost_ij[x_i, x_j]
  * such that at every time t the nodes live at t use at most usage_limit:
@@ -50,12 +50,12 @@ struct layout_problem {
     int64_t n_edges;
     int32_t (*ends)[2];  /* (n_edges) the two nodes; parallel edges add up */
     int64_t *entry;      /* (n_edges) the matrix of e begins at edge_cost[entry[e]] */
-    int64_t n_entries;   /* of edge_cost; edges may have one matrix in common */
+    int64_t n_entries;   /* of edge_cost; edges may share a matrix */
     int64_t *edge_cost;  /* row-major, strategies of ends[e][0] x those of ends[e][1] */
     int64_t usage_limit; /* inclusive */
     double cost_unit;    /* what a cost of 1 stands for in the document */
     double usage_unit;   /* the same for usages */
-    double cost_error;   /* sum of all rounding of costs, in costs; 0 = all exact */
+    double cost_error;   /* bound on the sum of all rounding, in costs; 0 = exact */
 };
 
 /* How the bound of an answer was proven. */
@@ -81,9 +81,9 @@ struct layout_answer {
     int64_t peak_time;
 };
 
-/* Reads a problem document: the contest's form {"problem": {...}} or what stands inside, or
- * one of Alpa's solver calls. p is filled; release it. Errors name the document and the place.
- * EXIT_NO when the deadline of the stream or an interrupt came first. */
+/* Reads a problem document: the contest's form {"problem": {...}} or what is inside it, or
+ * one of Alpa's solver calls. p is filled; release it. Errors name the document and the
+ * place. EXIT_NO when the deadline of the stream or an interrupt came first. */
 int layout_read(struct layout_problem *p, struct json_stream *s, struct err *err);
 void layout_problem_release(struct layout_problem *p);
 

@@ -1,10 +1,11 @@
 /* layout_bb.c - depth-first branch and bound.
  *
- * At each node: removed values spread along the edges and the rows (propagation), the dual
- * takes a few more rounds from where it stands, values whose bound is too high go, and a
- * choice is built along the messages. Branching takes the variable about which edges and
- * rows disagree most: its best value first, then without that value. Values come and go
- * through a trail; messages are not restored, because any messages give true bounds.
+ * At each node, removed values spread along the edges and the rows (propagation), the dual
+ * takes a few more rounds from where it stands, values whose bound is too high are removed,
+ * and a choice is built along the messages. Branching takes the variable about which edges
+ * and rows disagree most: first with its best value, then without that value. A trail
+ * restores removed values. Messages are not restored, because any messages give true
+ * bounds.
  */
 #include "solve/layout/layout_bb.h"
 
@@ -27,7 +28,7 @@ struct bb {
     int64_t unit;   /* costs are multiples of this */
     int64_t open;   /* least bound of nodes that were left unsearched */
     int64_t *extra; /* by value: rise of the bound */
-    int64_t *least; /* by value offset: scratch for uses */
+    int64_t *least; /* by value: scratch of spread_edge */
     struct layout_rows rows;
     bool stop;
 };
@@ -57,7 +58,7 @@ static int count_alive(const struct bb *b, int i) {
     return n;
 }
 
-/* Removes values without a partner across edge s. Returns -1 when a variable has none
+/* Removes values without a partner across edge s. Returns -1 when a variable has no value
  * left. */
 static int spread_edge(struct bb *b, int s, bool *changed) {
     int u = b->d.eu[s], v = b->d.ev[s], ku = b->d.k[u], kv = b->d.k[v], left = 0;
@@ -279,7 +280,7 @@ static void search(struct bb *b, int64_t bound) {
         if (i < 0)
             break; /* one choice left, and build() has seen it */
         int a = b->d.x[i];
-        while (!alive(b, i, a)) /* fixed after the last sweep */
+        while (!alive(b, i, a)) /* removed after the last sweep */
             a = (a + 1) % b->d.k[i];
         int64_t before = b->trail.n;
         for (int c = 0; c < b->d.k[i]; c++)

@@ -1,8 +1,8 @@
 /* layout_core.c - from the problem as given to variables, edges and memory rows.
  *
- * The rows: sweep the times at which a node's life begins or ends. The set of live nodes is
- * inclusion-maximal exactly where a beginning is followed by an end; all other times are
- * implied, because usages are not negative.
+ * Rows come from a sweep over the times at which a node's life begins or ends. The set of
+ * live nodes is inclusion-maximal exactly where a beginning is followed by an end; all
+ * other times are implied, because usages are not negative.
  */
 #include "solve/layout/layout_core.h"
 

@@ -78,8 +78,9 @@ int layout_core_no_room(const struct layout_core *c, int row, struct err *err);
 
 #define LAYOUT_INTERRUPTED "interrupted before there was an answer"
 
-/* Shrinks the problem without losing all optima, as far as the deadline allows; every value is
- * left with a partner across each edge. EXIT_NO when it has no answer, or when interrupted. */
+/* Shrinks the problem without losing all optima, as far as the deadline allows. Every value
+ * keeps a partner across each edge. EXIT_NO when the problem has no answer, or when
+ * interrupted. */
 int layout_core_reduce(struct layout_core *c, struct err *err);
 
 /* Alternates between dropping rows that cannot bind, or that another row implies, and

@@ -1,10 +1,10 @@
 /* layout_dive.c - builds a choice variable by variable, looking one step ahead.
  *
- * Each variable takes its cheapest value, counting the multipliers of its usage, the edges to what is decided
- * and the messages of what is not. A value is refused if it would leave a neighbour without
- * any value, or the rows without room for the least that the rest must use. A variable for
- * which all values are refused gains weight, and the next attempt decides heavy variables
- * first.
+ * Each variable takes its cheapest value, counting its usage at the multipliers, the edges
+ * to what is decided and the messages of what is not. A value is refused if it would leave
+ * a neighbour without any value, or the rows without room for the least that the rest must
+ * use. A variable for which all values are refused gains weight, and the next attempt
+ * decides heavy variables first.
  */
 #include "solve/layout/layout_local.h"
 
@@ -39,7 +39,7 @@ static void reserve(struct dive *v, int i, const bool *before, const bool *after
     }
 }
 
-/* Makes v->narrow the possible values of i. */
+/* Narrows i to the values in v->narrow. */
 static void set_mask(struct dive *v, int i) {
     bool *mask = v->mask + v->d->off[i];
     int k = v->d->k[i];

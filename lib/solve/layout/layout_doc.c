@@ -1,4 +1,4 @@
-/* layout_doc.c - keys to tables: the contest's form and Alpa's. */
+/* layout_doc.c - which keys go to which tables, in the contest's form and Alpa's. */
 #include "solve/layout/layout_doc.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* layout_doc.h - a layout document as it stands: its arrays, packed, before they are put together.
- */
+/* layout_doc.h - a layout document as it stands: its arrays, packed, before they are put
+ * together. */
 #ifndef WEFT_SOLVE_LAYOUT_DOC_H
 #define WEFT_SOLVE_LAYOUT_DOC_H
 
@@ -12,7 +12,7 @@ struct layout_doc {
     json_t *name, *test, *limit, *budget;   /* NULL: not there */
 };
 
-/* Reads all of a stream. d is filled; release it, also after a failure. */
+/* Reads the whole stream into d. Release it even on failure. */
 int layout_doc_read(struct layout_doc *d, struct json_stream *s, struct err *err);
 void layout_doc_release(struct layout_doc *d);
 

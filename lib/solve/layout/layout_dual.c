@@ -4,8 +4,8 @@
  * messages, splits the sum evenly over its chains (the larger of the numbers of edges ahead
  * and behind, rounded down), and sends the least of share + edge onward. After a sweep the
  * bound is what stays at the variables plus what was taken off the messages to level them:
- * the edges then have minimum 0. Division rounds down, what is lost by that stays at the
- * variable, so the sum of all parts remains the cost function, exactly.
+ * the edges then have minimum 0. Division rounds down, and what that loses stays at the
+ * variable, so the sum of all parts remains exactly the cost function.
  */
 #include "solve/layout/layout_dual.h"
 
@@ -202,8 +202,8 @@ static int64_t gather(struct layout_dual *d, int i) {
     return least;
 }
 
-/* out[b] = min_a p[a] + w[a, b], then levelled to a least of 0; returns what was taken off.
- * Removed values of the receiver get 0. */
+/* Levels a message to a least of 0. Returns what was taken off. Removed values of the
+ * receiver get 0. */
 static int64_t level(int64_t *out, const int64_t *cost, int k) {
     int64_t least = LAYOUT_INF;
     for (int b = 0; b < k; b++)
@@ -214,7 +214,7 @@ static int64_t level(int64_t *out, const int64_t *cost, int k) {
     return least;
 }
 
-/* `best` starts at the same value everywhere, so the loops vectorize. */
+/* out[b] = min_a p[a] + w[a, b]. All minima run at once, so the loops vectorize. */
 static void push_down(int64_t *restrict out, const int64_t *restrict p,
                       const int64_t *restrict w, int ku, int kv) {
     for (int b = 0; b < kv; b++)
@@ -426,8 +426,8 @@ static void rests(const struct layout_dual *d, int i, int64_t *out) {
             h[a] >= LAYOUT_INF ? LAYOUT_INF : h[a] - sent * floor_div(h[a], parts) - least;
 }
 
-/* Computes the matrix of edge s after the last sweep: its cost less both messages, plus
- * the share that eu's message took along. share must hold hat / parts of ev. Returns the
+/* Prepares the matrix of edge s after the last sweep, w[a, b] + share[b] - mu[a] with mu
+ * the message to eu: fills share with ev's part of hat less the message to ev. Returns the
  * least over all entries. */
 static int64_t edge_share(struct layout_dual *d, int s, int64_t *share) {
     int v = d->ev[s], kv = d->k[v], ku = d->k[d->eu[s]];
@@ -528,8 +528,8 @@ static int64_t fix_edge(struct layout_dual *d, struct layout_core *c, int s,
 }
 
 int64_t layout_dual_fix(struct layout_dual *d, struct layout_core *c, int64_t upper) {
-    /* All costs are multiples of 2^shift: an answer below upper is at least one such below.
-     */
+    /* All costs are multiples of 2^shift: an answer below upper is at least one such
+     * below. */
     int64_t room = upper - (INT64_C(1) << d->c->shift) - d->bound, n = 0;
     int64_t *extra = mem_array((size_t)d->off[d->n] + 1, sizeof *extra);
     int most = 1;

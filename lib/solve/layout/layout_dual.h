@@ -21,9 +21,9 @@ struct layout_dual {
     struct layout_core *c;
     int n;                /* variables that are left, in the order of the sweeps */
     int *var;             /* (n) their index in the core */
-    int *index;           /* (core.n_vars) and back; -1 */
+    int *index;           /* (core.n_vars) their index here; -1 = gone */
     int *k;               /* (n) */
-    int64_t *off;         /* (n + 1) into cost, theta, hat, dead */
+    int64_t *off;         /* (n + 1) into cost, theta, hat */
     int64_t *cost;        /* cost of values without multipliers; LAYOUT_INF = removed */
     int64_t *theta;       /* with multipliers */
     int64_t *hat;         /* theta and all messages that came in */
@@ -73,22 +73,22 @@ void layout_dual_scale(struct layout_dual *d, double factor, int sweeps);
 /* Returns to the best multipliers, with messages and bound to match. */
 void layout_dual_settle(struct layout_dual *d);
 
-/* Returns the gap between `upper` and the bound, within limits, of which steps of the
- * multipliers are a fraction. */
+/* Returns the gap between `upper` and the bound, kept within limits. Steps of the
+ * multipliers are a fraction of it. */
 double layout_dual_gap(const struct layout_dual *d, int64_t upper);
 
 /* extra[off[i] + a] = by how much the bound of the last sweep rises when i takes value a.
  */
 void layout_dual_extra(struct layout_dual *d, int64_t *extra);
 
-/* pairs[a * k_v + b] = what the values a and b at the ends of edge s cost above the least of the
- * edge, after the last sweep; with what values cost at variables alone, these parts make up all that
- * a choice costs above the bound. */
+/* Sets pairs[a * k_v + b] to what the values a and b at the ends of edge s cost above the
+ * least of the edge, after the last sweep. Together with what values cost at variables
+ * alone, these parts make up all that a choice costs above the bound. */
 void layout_dual_pairs(struct layout_dual *d, int s, int64_t *pairs);
 
-/* Forbids, in c, values and pairs that no answer cheaper than upper uses; the last sweep must be
- * current. Returns how many. c is the dual's core, and the dual is out of date afterwards, or a
- * copy of it. */
+/* Forbids, in c, values and pairs that no answer cheaper than upper uses, and returns how
+ * many. The last sweep must be current. c is the dual's core or a copy of it; in the first
+ * case the dual is out of date afterwards. */
 int64_t layout_dual_fix(struct layout_dual *d, struct layout_core *c, int64_t upper);
 
 #endif

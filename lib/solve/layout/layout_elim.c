@@ -1,10 +1,10 @@
 /* layout_elim.c - bucket elimination (Dechter 1999).
  *
- * The variable whose removal leaves the smallest table goes first: all tables that speak of
- * it are added up and minimized over it, which gives one table over its neighbours. Going
- * back, each variable takes the value that was best for what came after it. Tables are
- * exact; the width of the graph decides whether they fit, so the order is tried out before
- * any is made.
+ * The variable whose removal leaves the smallest table goes first: all tables over it are
+ * added up and minimized over it, which gives one table over its neighbours. Going back,
+ * each variable takes the value that was best for what came after it. Tables are exact; the
+ * width of the graph decides whether they fit, so the order is tried out before any is
+ * made.
  */
 #include "solve/layout/layout_elim.h"
 
@@ -23,7 +23,7 @@ typedef ARR(int) ints;
 struct elim {
     const struct layout_core *c;
     ARR(struct table) tables;
-    ints *of;      /* by variable: tables that speak of it */
+    ints *of;      /* by variable: tables that wait for it */
     int *order, n; /* variables in the order of elimination */
     int *step;     /* by variable: when it is eliminated, -1 if it is gone already */
 };
@@ -50,7 +50,7 @@ static double table_size(const struct layout_core *c, const ints *next) {
     return size;
 }
 
-/* The variables by the size of the table that each would leave, least first. Entries
+/* A heap of variables by the size of the table that each would leave, least first. Entries
  * whose size has changed since are skipped. */
 struct waiting {
     struct wait {

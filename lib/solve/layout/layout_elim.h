@@ -5,8 +5,8 @@
 #include "solve/layout/layout_core.h"
 
 /* Solves a core without rows if no table needs more than `most` entries. Returns whether it
- * did; then x (n_vars) is the best choice and *value its cost, LAYOUT_INF when there is none.
- */
+ * did; then x (n_vars) is the best choice and *value its cost, LAYOUT_INF when there is
+ * none. */
 bool layout_eliminate(const struct layout_core *c, int64_t most, int *x, int64_t *value);
 
 #endif

@@ -66,7 +66,7 @@ static int by_size(const void *pa, const void *pb) {
 
 int64_t layout_kernel_reach(struct layout_dual *d, const int *keep, int open) {
     int64_t *extra = mem_array((size_t)d->off[d->n] + 1, sizeof *extra);
-    int64_t *from = mem_array((size_t)d->n + 1, sizeof *from); /* where it is open */
+    int64_t *from = mem_array((size_t)d->n + 1, sizeof *from); /* least reach to open it */
     layout_dual_extra(d, extra);
     for (int i = 0; i < d->n; i++) {
         const int64_t *x = extra + d->off[i];

@@ -1,8 +1,8 @@
 /* layout_kernel.h - search among the values that the bound says are cheap.
  *
  * Where the bound is near the optimum, nearly all values of a good choice are among those
- * whose own bound is only a little above the whole one. The problem without the others, its
- * kernel, shrinks to a small one, on which branch and bound goes far ("kernel search",
+ * whose own bound is only a little above that of the whole. The problem without the others,
+ * its kernel, shrinks to a small one, on which branch and bound goes far ("kernel search",
  * Angelelli, Mansini and Speranza, 2010).
  */
 #ifndef WEFT_SOLVE_LAYOUT_KERNEL_H
@@ -19,7 +19,7 @@ struct layout_kernel {
     int64_t upper;  /* only cheaper answers count */
     int64_t target; /* 0, or as layout_kernel_aim had it */
     double deadline_s;
-    int ease;         /* a share of 1 / ease of the usual effort; 0: all */
+    int ease;         /* spend 1 / ease of the usual effort; 0: all */
     int32_t *y;       /* (core.p->n_nodes) out of the search: strategies, if found */
     int64_t value;    /* out: its cost, if found */
     bool found, done; /* out: a cheaper one was found; all was searched */

@@ -1,8 +1,8 @@
 /* layout_lns.c - neighbourhoods, and their exact search.
  *
- * Neighbourhoods: variables around a start along the edges, or around several starts that
- * are live in the same row of which much is used. Starts are drawn by how much the bound
- * says they cost too much where they are.
+ * Neighbourhoods are variables around a start along the edges, or around several starts
+ * that are live in the same row of which much is used. Starts are drawn by how much more
+ * than needed their present values cost, as far as the bound tells.
  */
 #include "solve/layout/layout_lns.h"
 
@@ -205,7 +205,7 @@ static bool uses_row(const struct layout_var *v, int row) {
     return false;
 }
 
-/* Draws a row in which the first variable is live, with little slack. */
+/* Draws a row in which variable i is live, with little slack. */
 static int draw_row(const struct layout_job *j, struct rng *r, int i) {
     const struct layout_var *v = &j->w->c->var[i];
     if (v->seg.n == 0)
@@ -243,7 +243,8 @@ static void choose_set(struct layout_job *j) {
 }
 
 static int64_t cost_of_set(const struct layout_job *j) {
-    /* Of the free variables, their edges among each other and to the others. */
+    /* The cost of the free variables and of their edges, among each other and to the
+     * others. */
     const struct layout_core *c = j->w->c;
     const int *x = j->w->x;
     int64_t sum = 0;

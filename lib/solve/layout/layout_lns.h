@@ -1,4 +1,4 @@
-/* layout_lns.h - parts of a problem as problems of their own, and search by them.
+/* layout_lns.h - parts of a problem as problems of their own, and searches of them.
  *
  * Some variables are set free, all others stay: what remains is a layout problem again,
  * with the costs of edges to the others added to the free ones and the rows holding what

@@ -1,4 +1,4 @@
-/* layout_local.h - choices that keep the memory rows: building one, improving it.
+/* layout_local.h - choices within the memory rows: building one, improving it.
  *
  * A state holds a value for every variable of the core, its cost and the slack of the rows.
  */

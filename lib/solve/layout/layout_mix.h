@@ -1,10 +1,11 @@
 /* layout_mix.h - swings from several starts, and the best mixture of where they ended.
  *
- * One swing (layout_swing.h) seldom beats a good choice as a whole, but nearly always in places.
- * So each batch sets out from the present choice and from choices along the messages of the
- * dual, and the next one puts the ends of these swings and the present choice together: the
- * problem in which each variable keeps the values that it has in one of them shrinks to some
- * hundred variables, which branch and bound searches ("tour merging", Cook and Seymour, 2003).
+ * One swing (layout_swing.h) seldom beats a good choice as a whole, but nearly always does
+ * in places. So each batch sets out from the present choice and from choices along the
+ * messages of the dual, and the next one puts the ends of these swings and the present
+ * choice together: the problem in which each variable keeps the values that it has in one
+ * of them shrinks to some hundred variables, which branch and bound searches ("tour
+ * merging", Cook and Seymour, 2003).
  *
  *     layout_mix_begin(&m, &whole, seed, swings, deadline_s);
  *     for (int job = 0; job < LAYOUT_MIX_JOBS; job++)
@@ -45,8 +46,9 @@ void layout_mix_begin(struct layout_mix *m, const struct layout_whole *w, uint64
                       int swings, double deadline_s);
 void layout_mix_run(struct layout_mix *m, int job);
 
-/* Takes x (n_vars), an allowed choice, as a start of the next batch; false (and x is the
- * caller's) when there are enough. One thread at a time. */
+/* Takes x (n_vars), an allowed choice, over as a start of the next batch. Returns false
+ * when there are enough; x is still the caller's then. Only one thread at a time may call
+ * it. */
 bool layout_mix_add(struct layout_mix *m, int *x);
 
 /* Returns, after all jobs, a choice that may be better than the present one, or NULL

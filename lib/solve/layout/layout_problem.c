@@ -1,4 +1,4 @@
-/* layout_problem.c - what a problem must keep to be solved, and its end. */
+/* layout_problem.c - the checks of a problem before it is solved, and its release. */
 #include "solve/layout/layout.h"
 
 #include <stdlib.h>
@@ -19,7 +19,8 @@ void layout_problem_release(struct layout_problem *p) {
     *p = (struct layout_problem){0};
 }
 
-/* Adds up the largest costs. Returns -1 when a cost is bad. */
+/* Adds the largest cost that does not forbid to *sum. Returns -1 when a cost is bad or the
+ * sum too large. */
 static int add_costs(const int64_t *cost, int64_t n, int64_t *sum) {
     int64_t most = 0;
     for (int64_t s = 0; s < n; s++) {

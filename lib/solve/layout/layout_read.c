@@ -7,8 +7,8 @@
  * and alias pairs become edges with forbidden entries, lists of live nodes become
  * intervals.
  *
- * Keys come in any order, so the arrays are first read into tables, packed, and put together
- * after the end of the document. Matrices that are equal stay one.
+ * Keys come in any order, so the arrays are first read into tables, packed, and put
+ * together after the end of the document. Equal matrices are kept once.
  *
  * Numbers that are not whole are scaled by a power of two, chosen when all are known: the
  * float32 costs of Alpa become exact integers. What cannot be exact is rounded down (costs;
@@ -167,7 +167,8 @@ static int check_edges(struct layout_problem *p, struct layout_table *ends,
     return 0;
 }
 
-/* Scales the matrices of the edges in place; alias pairs forbid entries of theirs. */
+/* Scales the matrices of the edges in place, and appends those of alias pairs, which forbid
+ * entries. */
 static void fill_matrices(struct layout_problem *p, struct reader *in, int64_t costs) {
     struct layout_table *t = &in->d.matrices, *x = &in->d.excluded;
     for (int64_t at = 0; at < t->number.n; at++)

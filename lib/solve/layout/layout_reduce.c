@@ -6,7 +6,7 @@
  *   - parallel edges add up;
  *   - value b goes if some b' uses no more in every row and costs no more whatever the
  *     neighbours do (dead-end elimination; Goldstein 1994, with usages added);
- *   - at the end of a branch the same is asked for each value of the neighbour by itself;
+ *   - at the end of a branch that rule holds for each value of the neighbour by itself;
  *   - a variable whose value follows from a neighbour's joins it (Alpa's "follow").
  */
 #include "solve/layout/layout_core.h"
@@ -16,7 +16,7 @@
 
 struct reducer {
     struct layout_core *c;
-    int since;  /* variables looked at since the clock was */
+    int since;  /* variables looked at since the clock was read */
     bool stop;  /* the deadline has come, or an interrupt */
     int *queue; /* ring of variables to look at */
     int head, count;
@@ -85,7 +85,8 @@ static void tidy_edges(struct reducer *r, int i) {
         r->edge_to[layout_other(&c->edge[v->adj.p[s]], i)] = -1;
 }
 
-/* Removes rows (columns) of removed values from the matrix. keep: old indices. */
+/* Removes rows (columns) of removed values from the matrix. keep: old indices of those
+ * left. */
 static void shrink_edge(struct layout_core *c, struct layout_edge *e, int i,
                         const int *keep, int n) {
     int ku = c->var[e->u].k, kv = c->var[e->v].k;
@@ -123,7 +124,7 @@ static void level_segs(struct layout_core *c, struct layout_var *v) {
     v->seg.n = n;
 }
 
-/* Really removes values whose cost is LAYOUT_INF. */
+/* Removes values whose cost is LAYOUT_INF from all arrays. */
 static void compact(struct reducer *r, int i) {
     struct layout_core *c = r->c;
     struct layout_var *v = &c->var[i];
@@ -262,8 +263,8 @@ static bool dominated(struct reducer *r, int i) {
     return any;
 }
 
-/* At the end of a branch: for each value a of the neighbour j, pairs that are no better
- * than another partner of a are forbidden. */
+/* Forbids, at the end of a branch and for each value of the neighbour, the pairs that are
+ * no better than another of its partners. */
 static bool prune_leaf(struct reducer *r, int i) {
     struct layout_core *c = r->c;
     struct layout_var *v = &c->var[i];
@@ -414,8 +415,7 @@ static void look_at(struct reducer *r, int i) {
         fold_single(r, i);
         return;
     }
-    if (out_of_time(r,
-                    64)) /* what messages rely on, partners for every value, is kept up */
+    if (out_of_time(r, 64)) /* partners, on which messages rely, are kept until here */
         return;
     if (v->adj.n == 1 && prune_leaf(r, i)) {
         touch(r, i);

@@ -1,8 +1,8 @@
 /* layout_rows.c - fewer memory rows, and a tree of their slacks.
  *
  * After reductions most rows say the same: a row goes when it cannot bind at all, or when
- * the next one left holds all of its users and no more room. Rows are in the order of time
- * and users are intervals, so only neighbours need to be compared.
+ * the next one that is left has all of its users and no more room. Rows are in the order of
+ * time and users are intervals, so only neighbours need to be compared.
  */
 #include "solve/layout/layout_rows.h"
 

@@ -127,7 +127,8 @@ static void alone(const struct trees *t, int q, int64_t *out) {
             out[a] += charge_of(t, i, a) + (t->n_bumps ? bumped(t, v, a) : 0);
 }
 
-/* Adds to the parent's costs what the best values of node q and below cost for each of them. */
+/* Adds to each value of the parent what the best values of node q and below cost with
+ * it. */
 static void pass_up(struct trees *t, int q) {
     const struct layout_core *c = t->s.c;
     const struct layout_edge *e = &c->edge[t->edge[q]];
@@ -190,7 +191,7 @@ static void move_uses(struct trees *t, const int *from, const int *to) {
     }
 }
 
-/* Returns by how much the charges and bumps of the tree's values fall. */
+/* Computes by how much the charges and bumps of the tree's values fall. */
 static void charge_change(const struct trees *t, int64_t *charges, int64_t *bumps) {
     *charges = *bumps = 0;
     for (int q = 0; q < t->n; q++) {

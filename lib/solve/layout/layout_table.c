@@ -1,4 +1,5 @@
-/* layout_table.c - arrays of arrays of numbers from a stream, with equal rows found by hashing. */
+/* layout_table.c - arrays of arrays of numbers from a stream, with equal rows found by
+ * hashing. */
 #include "solve/layout/layout_table.h"
 
 #include "common/rng.h"

@@ -1,4 +1,5 @@
-/* layout_table.h - rows of numbers of a document, packed: 8 bytes per number, equal rows once.
+/* layout_table.h - rows of numbers of a document, packed: 8 bytes per number, equal rows
+ * once.
  *
  * The matrices of a large problem are its largest part by far, and most of them are equal,
  * because layers repeat. So rows are compared as they are read.
@@ -29,7 +30,8 @@ enum layout_table_form {
     LAYOUT_TABLE_FLAT,  /* an array of numbers: one row */
 };
 
-/* Reads the next value of the stream. Errors name the place: "nodes.costs[3][1]: expected ...". */
+/* Reads the next value of the stream. Errors name the place, as in "nodes.costs[3][1]:
+ * expected ...". */
 int layout_table_read(struct layout_table *t, struct json_stream *s, const char *name,
                       enum layout_table_form form, struct err *err);
 void layout_table_release(struct layout_table *t);

@@ -87,8 +87,8 @@ static int64_t excess_of(struct grower *g, int s) {
     return x < LAYOUT_INF ? x : 0;
 }
 
-/* Returns the end with fewer values of the edge at which the choice costs most above the
- * bound, or -1 if nothing is left to decide. */
+/* Returns the variable by which to divide: of the edge at which the choice costs most above
+ * its least, the end with fewer values. -1 if nothing is left to decide. */
 static int doubtful(struct grower *g) {
     struct layout_dual *d = g->d;
     int64_t most = 0;
@@ -99,8 +99,7 @@ static int doubtful(struct grower *g) {
         if (x <= most)
             continue;
         int nu = values_below(g, d->eu[s], x), nv = values_below(g, d->ev[s], x);
-        if (nu < 2 &&
-            nv < 2) /* all values but one are expensive: it is as good as decided */
+        if (nu < 2 && nv < 2) /* all but one are expensive: as good as decided */
             continue;
         most = x;
         best = nv < 2 || (nu >= 2 && nu <= nv) ? d->eu[s] : d->ev[s];

@@ -1,10 +1,11 @@
 /* layout_tree.h - a higher bound from a tree of decisions, the least bound first.
  *
- * Where the pairwise relaxation gives much away, deciding a single variable raises the bound by a
- * good part of that whatever its value is. So the node with the least bound is divided by the values
- * of one variable, again and again; the least bound of all leaves is a bound (best-first branch and
- * bound, Land and Doig, 1960). Nodes keep decisions and bounds only: messages begin at those of the
- * dual as it stands by then, since any messages give true bounds.
+ * Where the pairwise relaxation gives much away, deciding a single variable raises the
+ * bound by a good part of that, whatever its value. So the node with the least bound is
+ * divided by the values of one variable, again and again, and the least bound of all leaves
+ * is a bound (best-first branch and bound, Land and Doig, 1960). Nodes keep only decisions
+ * and bounds. Their messages begin at those of the dual as it stands by then, since any
+ * messages give true bounds.
  *
  *     struct layout_tree t = {0};
  *     while (bound < upper) // and the dual is improved
@@ -24,15 +25,16 @@ struct layout_leaf {
     int64_t bound; /* no choice with these decisions is cheaper */
 };
 
-/* Must be zeroed to begin with. It is about the variables of one dual, as
- * layout_dual_init made them. */
+/* Must be zeroed to begin with. Its variables are those of one dual, as layout_dual_init
+ * made them. */
 struct layout_tree {
     ARR(struct layout_leaf) leaf;
 };
 
-/* Grows the tree for about `sweeps` sweeps. x[0..d->n-1] is a good choice (-1: its value is gone),
- * which says where to look; upper: leaves with bounds from here on are closed. The last sweep of d
- * must be current, and is so afterwards. Returns the least bound of all leaves, `upper` at most. */
+/* Grows the tree for about `sweeps` sweeps. x[0..d->n-1] is a good choice (-1: its value is
+ * gone), which says where to look. Leaves with bounds from `upper` on are closed. The last
+ * sweep of d must be current, and is so afterwards. Returns the least bound of all leaves,
+ * `upper` at most. */
 int64_t layout_tree_grow(struct layout_tree *t, struct layout_dual *d, const int *x,
                          int64_t upper, int sweeps, double deadline_s);
 void layout_tree_release(struct layout_tree *t);

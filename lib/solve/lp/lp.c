@@ -1,9 +1,9 @@
-/* lp.c - the guard around lp_solve: the program, what is checked, and in which order settings are
- * tried.
+/* lp.c - the guard around lp_solve: keeps the program, checks points, and decides in which
+ * order settings are tried.
  *
- * Attempts run in child processes (lp_run.c) and bring back points and claims. None of them is
- * believed: a point is rounded and checked against the program, an optimum must be the value of
- * the best checked point, and "infeasible" takes two attempts that agree.
+ * Attempts run in child processes (lp_run.c) and bring back points and claims. None of them
+ * is believed: a point is rounded and checked against the program, an optimum must be the
+ * value of the best checked point, and "infeasible" takes two attempts that agree.
  */
 #include "solve/lp/lp_impl.h"
 
@@ -55,8 +55,8 @@ int lp_columns(const struct lp_model *m) {
 
 /* ---- points ---------------------------------------------------------------------- */
 
-/* The greatest violation of x over rows, bounds and integrality, each row relative to the greatest
- * term in it or to 1; *value gets the cost. */
+/* Returns the greatest violation of x over rows, bounds and integrality, each row relative
+ * to the greatest term in it or to 1. *value gets the cost. */
 static double violation(const struct lp_model *m, const double *x, double *value) {
     double worst = 0;
     *value = 0;
@@ -82,8 +82,8 @@ static double violation(const struct lp_model *m, const double *x, double *value
     return worst;
 }
 
-/* Removes what lp_solve's tolerances leave: integers that are almost whole, and values just outside
- * of their bounds. */
+/* Removes what lp_solve's tolerances leave: integers that are almost whole, and values just
+ * outside of their bounds. */
 static void clean(const struct lp_model *m, double *x) {
     for (int64_t j = 0; j < m->vars.n; j++) {
         const struct lp_var *v = &m->vars.p[j];
@@ -96,7 +96,7 @@ static void clean(const struct lp_model *m, double *x) {
     }
 }
 
-/* Takes x as the incumbent, and with it its memory, if it passes the check and is better. Returns
+/* Takes x over, and makes it the incumbent if it passes the check and is better. Returns
  * whether it passes. */
 static bool offer(const struct lp_model *m, double *x, struct lp_answer *best) {
     double value;
@@ -112,7 +112,8 @@ static bool offer(const struct lp_model *m, double *x, struct lp_answer *best) {
     return true;
 }
 
-/* Returns whether x is unlimited: lp_solve returns its infinity as if it were a number. */
+/* Returns whether a value of x is infinite, for which lp_solve returns 1e30 as if it were a
+ * number. */
 static bool is_unlimited(const struct lp_model *m, const double *x) {
     for (int64_t j = 0; j < m->vars.n; j++)
         if (fabs(x[j]) >= 1e29)
@@ -141,8 +142,8 @@ static enum lp_status judge(enum lp_end end, bool passed, double claimed,
     }
 }
 
-/* Returns whether the program cannot hold, as lp_solve drops rows without entries
- * whether they hold or not. */
+/* Returns whether a row without entries or the bounds of a variable cannot hold. lp_solve
+ * drops such rows whether they hold or not. */
 static bool cannot_hold(const struct lp_model *m) {
     for (int64_t i = 0; i < m->rows.n; i++)
         if (m->rows.p[i].n == 0 && (m->rows.p[i].lo > 0 || m->rows.p[i].hi < 0))

@@ -1,6 +1,6 @@
-/* lp_impl.h - what the two halves of the guard around lp_solve share: lp.c keeps the program, checks
- * points and decides; lp_run.c makes one attempt in a child process. No other file includes it.
- */
+/* lp_impl.h - what the two halves of the guard around lp_solve share: lp.c keeps the
+ * program, checks points and decides; lp_run.c makes one attempt in a child process. No
+ * other file includes it. */
 #ifndef WEFT_SOLVE_LP_IMPL_H
 #define WEFT_SOLVE_LP_IMPL_H
 

@@ -3,10 +3,10 @@
  * lp_solve 5.5.2.5 writes past its heap blocks (phase 1 primal in branch and bound, seen
  * under valgrind on models of 5 variables), leaks, and can loop without asking its abort
  * function. None of that reaches the caller from a child, which can always be killed. The
- * child copies each improved solution into shared memory, so whatever becomes of it its
- * incumbent stays. Inside the child an abort function watches the clock and ends an attempt
- * whose branch and bound has not moved to another node for too long, which is how cycling
- * shows.
+ * child copies each improved solution into shared memory, so its incumbent survives
+ * whatever becomes of it. Inside the child an abort function watches the clock and ends an
+ * attempt whose branch and bound has not moved to another node for too long, which is how
+ * cycling shows.
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS, on every Unix but not in POSIX.1-2008 */
 #include "solve/lp/lp_impl.h"
@@ -48,8 +48,8 @@ static const struct setting {
 _Static_assert(sizeof settings / sizeof *settings == LP_NUM_SETTINGS,
                "one count, two files");
 
-/* What the child leaves behind. Solutions alternate between two slots, so that one of them is whole at
- * any moment. */
+/* What the child leaves behind. Solutions alternate between two slots, so that one of them
+ * is whole at any moment. */
 struct shared {
     _Atomic int solutions; /* how many were written; the last is in slot (solutions & 1) */
     _Atomic int code;      /* lp_solve's, once it has ended; -100 before */
@@ -209,7 +209,7 @@ static void await(struct lp_attempt *t, pid_t child, int pipe_end) {
         double now = now_s();
         t->timed_out |= interrupted() || now >= t->deadline_s;
         if (t->timed_out && isinf(overdue))
-            overdue = now + 0.1; /* the abort function has this long to be asked */
+            overdue = now + 0.1; /* lp_solve may yet ask the abort function */
         if (now > overdue)
             kill(child, SIGKILL);
     }
@@ -228,7 +228,7 @@ static enum lp_end harvest(struct lp_attempt *t, struct shared *sh) {
     case OPTIMAL: return END_OPTIMAL;
     case INFEASIBLE: return END_INFEASIBLE;
     case UNBOUNDED: return END_UNBOUNDED;
-    default: return END_NOTHING; /* time, numbers, memory, or a dead child */
+    default: return END_NOTHING; /* timeout, bad numerics, no memory, or a dead child */
     }
 }
 

@@ -2,9 +2,9 @@
  *
  * 1. Merge what may be merged (partition_core.c), find incumbents by dynamic programs over
  *    orders (partition_line.c).
- * 2. Search the down-sets for anything better (partition_ideal.c): first straight away with
- *    a limit on steps, then with cuts that rise from the lower bound to the incumbent. A low
- *    cut is cheap and either proves a better bound or finds a better partition.
+ * 2. Search the down-sets for anything better (partition_ideal.c): first with the incumbent
+ *    as the cut and a limit on steps, then with cuts that rise from the lower bound to it.
+ *    A low cut is cheap and either proves a better bound or finds a better partition.
  * 3. The evaluator (partition_check.c) computes the value that is reported.
  */
 #include "solve/partition/partition_core.h"
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is known while the cores are solved one after the other. */
+/* What is known while the problem is solved. */
 struct state {
     const struct partition_problem *p;
     const struct solve_limits *limits;
@@ -27,7 +27,7 @@ struct state {
     const char *proof;
 };
 
-/* Returns a value that no answer is below, which takes no search. */
+/* Returns a lower bound that takes no search. */
 static double first_bound(const struct partition_core *c) {
     double bound = partition_rates_least(c) * (1 - 1e-12);
     for (int32_t i = 0; i < c->n; i++) {
@@ -55,14 +55,14 @@ static bool pass(const struct partition_core *c, double cut, int64_t steps,
     *bound = fmax(*bound, fmin(proven, best->value));
     bool ended = !w->stopped;
     w->max_steps = INT64_MAX;
-    w->stopped = partition_watch_over(w); /* and not the steps, or the memory */
+    w->stopped = partition_watch_over(w); /* steps and memory end only the pass */
     return ended;
 }
 
 /* Steps of the first pass, whose cut is the incumbent: about half a second. */
 static const int64_t first_steps = 3000000;
 
-/* Relative difference below which sums of the same numbers in another order may lie. */
+/* Sums of the same numbers in another order may differ by this fraction. */
 static const double rounding = 1e-11;
 
 /* Returns whether nothing is left to prove. */
@@ -104,7 +104,7 @@ static double rising_cuts(struct hunt *h, struct partition_watch *w) {
         int64_t before = w->steps;
         if (!pass(h->c, cut, 0, w, h->best, &h->bound))
             return cut;
-        /* A low cut that is not much cheaper only wastes time: all at once then. */
+        /* Where a cut twice as high takes hardly more steps, low cuts waste time. */
         if (last > 1000 && w->steps - before < 3 * last / 2)
             part = 1;
         last = w->steps - before;
@@ -125,8 +125,8 @@ static void use_up(struct hunt *h, double cut, struct partition_watch *w) {
     }
 }
 
-/* Runs the searches on the core, cheap ones first. Returns the bound that they prove, which is
- * infinite when there is no answer at all. */
+/* Runs the searches on the core, cheap ones first. Returns the bound that they prove, which
+ * is infinite when there is no answer at all. */
 static double search_core(const struct partition_core *c, struct state *st,
                           struct partition_chain *best) {
     struct partition_watch *w = &st->w;
@@ -176,7 +176,7 @@ static void search_problem(struct state *st) {
     partition_core_release(&c);
 }
 
-/* ---- no answer: why? ------------------------------------------------------------- */
+/* ---- why there is no answer ------------------------------------------------------ */
 
 static int explain_node(const struct partition_problem *p, struct err *err) {
     if (p->n && !p->accels && !p->cpus)
@@ -255,7 +255,7 @@ static int finish(struct state *st, struct partition_answer *a, struct err *err)
     a->stages = st->best.stages;
     st->best.stage_of = NULL, st->best.is_cpu = NULL;
     a->value = value;
-    /* The two differ in the order of additions only when the search was complete. */
+    /* After a complete search the two differ only in the order of additions. */
     a->optimal = st->bound >= st->best.value * (1 - rounding);
     a->bound = a->optimal ? value : fmin(st->bound, value);
     a->proof = a->optimal || !st->cut_short ? st->proof

@@ -3,8 +3,8 @@
  * The pieces form a pipeline: stage 0 first. A stage is an accelerator or a CPU; at most
  * `accels` and `cpus` of them are used, and none is empty. What counts:
  *
- * - The load of an accelerator is the sum of accel_s, plus send_s once for each node outside
- *   that feeds it, plus send_s once for each own node with a consumer elsewhere.
+ * - The load of an accelerator is the sum of accel_s, plus send_s once for each node
+ *   outside that feeds it, plus send_s once for each own node with a consumer elsewhere.
  * - The load of a CPU is the sum of cpu_s; it pays for no communication.
  * - The value is the largest load.
  * - An accelerator with s stages behind it keeps min(micro_batches, s + 1) micro-batches in
@@ -69,8 +69,9 @@ struct partition_answer {
     double time_s;
 };
 
-/* Reads the document (doc/solve-partition.md). EXIT_INPUT with the document's name and the place on
- * bad input, EXIT_NO when the deadline of the stream or an interrupt came first. */
+/* Reads the document (doc/solve-partition.md). EXIT_INPUT with the document's name and the
+ * place on bad input, EXIT_NO when the deadline of the stream or an interrupt came
+ * first. */
 int partition_read(struct json_stream *s, struct partition_problem *p, struct err *err);
 void partition_release(struct partition_problem *p);
 

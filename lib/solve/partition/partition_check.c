@@ -1,4 +1,4 @@
-/* partition_check.c - is this a partition, and what is it worth?
+/* partition_check.c - the evaluator: checks a partition and computes its value.
  *
  * Works on nodes and edges as they were read, with one pass per rule and none of the
  * solver's tables, so that a mistake there cannot hide here.
@@ -77,7 +77,7 @@ static int check_order(const struct partition_problem *p, const int32_t *stage_o
     return status;
 }
 
-/* Edges grouped by their source: start[u]..start[u+1] in `to`. */
+/* Groups edges by their source: start[u]..start[u+1] in `to`. */
 static void group_edges(const struct partition_problem *p, int32_t **start, int32_t **to) {
     int32_t *s = mem_array((size_t)p->n + 2, sizeof *s);
     int32_t *t = mem_array((size_t)p->m + 1, sizeof *t);
@@ -91,8 +91,7 @@ static void group_edges(const struct partition_problem *p, int32_t **start, int3
     *to = t;
 }
 
-/* Sums are kept longer than double, so that they do not depend on the order of the nodes.
- */
+/* Sums have more digits than double, so that the order of the nodes does not matter. */
 struct total {
     long double compute, memory, comm;
 };
@@ -110,8 +109,8 @@ static void add_nodes(const struct partition_problem *p, const int32_t *stage_of
     }
 }
 
-/* Each tensor that leaves its stage costs once there and once at every stage that reads it.
- */
+/* Adds tensors: one that leaves its stage costs once there and once at every stage that
+ * reads it. */
 static void add_tensors(const struct partition_problem *p, const int32_t *stage_of,
                         const bool *is_cpu, int stages, struct total *out) {
     int32_t *start, *to, *seen = mem_array((size_t)stages + 1, sizeof *seen);

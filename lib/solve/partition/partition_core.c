@@ -187,9 +187,9 @@ static struct group *groups_of(const struct partition_problem *p, const int32_t 
     return g;
 }
 
-/* Merges idle groups with their only neighbour until none is left; where memory may bind, only such
- * without memory. Neighbours are counted over all edges, backward ones included, and over the
- * pairs of the order. */
+/* Merges idle groups with their only neighbour until none is left; where memory may bind,
+ * only groups without memory. Neighbours are counted over all edges, backward ones
+ * included. */
 static void join_leaves(const struct partition_problem *p, const int32_t *group, int32_t n,
                         int32_t *parent, struct partition_watch *w) {
     double memory;
@@ -205,7 +205,7 @@ static void join_leaves(const struct partition_problem *p, const int32_t *group,
     }
     count = pairs_clean(pairs, count, n);
     bool changed = true;
-    /* A long idle chain takes as many rounds as it has links, so there is an end to it. */
+    /* A long idle chain takes as many rounds as it has links, so rounds are limited. */
     for (int round = 0; changed && round < 200 && !partition_watch_stop_now(w); round++) {
         changed = false;
         for (int32_t i = 0; i < count; i++) {
@@ -217,7 +217,8 @@ static void join_leaves(const struct partition_problem *p, const int32_t *group,
             int32_t a = pairs[i].a, b = pairs[i].b;
             bool alone =
                 (!i || pairs[i - 1].a != a) && (i + 1 == count || pairs[i + 1].a != a);
-            /* Another merge of this round may have taken either end: next round then. */
+            /* If another merge of this round took either end, this one waits for the next
+             * round. */
             if (!alone || g[a].work > 0 || !g[a].supported || parent[a] != a ||
                 parent[b] != b || (binds && g[a].memory > 0))
                 continue;
@@ -293,7 +294,7 @@ static void build_items(const struct partition_problem *p, struct partition_core
         act += node->activation;
     }
     for (int32_t i = 0; i < c->n; i++)
-        if (!c->supported[i]) /* the number may be anything, and must not spoil sums */
+        if (!c->supported[i]) /* it may be anything, and must not spoil sums */
             c->accel[i] = 0;
     c->any_order = c->micro_batches == 1 || act == 0;
 }

@@ -8,9 +8,9 @@
  * enumerated that the bounds rule out for every label here:
  *
  *   - the latencies of the stage, plus every tensor that surely crosses its border (one
- * item inside, one in an earlier stage or left out), reach the cut;
+ *     item inside, one in an earlier stage or left out), reach the cut;
  *   - what is closed by the items left out is more work than the remaining devices can do
- *     below the cut (partition_rates.c): it cannot be taken any more by this stage.
+ *     below the cut (partition_rates.c): this stage cannot take it any more.
  *
  * Only down-sets that survive both are stored, so the number of labels depends on the slack
  * between the cut and the even share of the work, not on the number of down-sets. A stopped
@@ -35,7 +35,8 @@ struct label {
     bool is_cpu;          /* the last stage */
 };
 
-/* Running sums of the stage S that grows on the down-set I, all undone by assignment. */
+/* Running sums of the stage S that grows on the down-set I. Assigning a copy undoes them
+ * all. */
 struct sums {
     double accel, cpu, size, act;
     double touched, full;         /* tensors with an item in S; with all items in S */
@@ -74,7 +75,7 @@ struct search {
     int32_t *in_i, *in_s, *in_x; /* per tensor: items in I, in S, left out */
     int32_t *need;               /* per item: predecessors outside of I + S */
     int32_t *need_i;             /* per item: predecessors outside of I */
-    int32_t first;   /* outside of I, the first item, which nothing there comes before */
+    int32_t first;   /* the first item outside of I: none out there comes before it */
     bool first_only; /* only stages with it come next */
     struct frame *frames;
     ARR(int32_t) cand;
@@ -130,8 +131,8 @@ static int32_t set_number(struct search *q) {
     return i;
 }
 
-/* Stores a label unless another is no worse in every respect. A greatest load counts as no less than
- * the bound of all that follows, so labels below that bound are equally good. */
+/* Stores a label unless another is no worse in every respect. The greatest load of a chain
+ * is at least the bound on what follows, so labels below that bound are equally good. */
 static void add_label(struct search *q, int32_t set, struct label l) {
     for (int32_t i = q->heads[set]; i >= 0; i = q->labels.p[i].next) {
         struct label *o = &q->labels.p[i];

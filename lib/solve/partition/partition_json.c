@@ -76,7 +76,7 @@ static struct named *sort_nodes(const struct partition_problem *p) {
     return v;
 }
 
-/* The nodes of device s. */
+/* Reads the nodes of device s. */
 static int read_device(const struct partition_problem *p, const struct named *names,
                        const json_t *device, int s, int32_t *stage_of, struct err *err) {
     json_t *list;

@@ -1,10 +1,10 @@
 /* partition_line.c - incumbents: the dynamic program over the prefixes of one order.
  *
  * Along a fixed topological order the down-sets are its prefixes, and the best partition is
- * found in O(n * longest stage) steps. The first orders follow branches to their end, go level by
- * level, and put everything as late as it can stand; each later one keeps the stages of the best
- * partition so far in place and shuffles inside of them, so that its boundaries can move to
- * down-sets nearby and the result is never worse.
+ * found in O(n * longest stage) steps. The first orders follow branches to their end, go
+ * level by level, and put everything as late as it can stand. Most later ones keep the
+ * stages of the best partition so far in place and shuffle inside of them, so that
+ * boundaries can move to down-sets nearby and the result is never worse.
  */
 #include "solve/partition/partition_core.h"
 
@@ -29,7 +29,7 @@ struct cell {
 struct line {
     const struct partition_core *c;
     int32_t *order, *in_s, *need;
-    int accels, cpus, layers; /* devices considered */
+    int accels, cpus, layers; /* devices considered; pairs of such numbers */
     int32_t stride;     /* stages end at multiples of it, so that long orders stay cheap */
     struct cell *cells; /* [prefix][accels * (cpus + 1) + cpus] */
     double cut;
@@ -72,8 +72,9 @@ static void draw_order(struct line *l, const struct partition_chain *best, bool 
     free(list);
 }
 
-/* Draws the order in which every item stands as late as it can, level by level: where many items
- * have nothing in front of them, none of them waits for the end from the beginning on. */
+/* Draws the order in which every item stands as late as it can, level by level. Items with
+ * nothing in front of them then stand near those that need them, instead of all at the
+ * beginning. */
 static void draw_late(struct line *l) {
     const struct partition_core *c = l->c;
     const struct partition_chain none = {.value = INFINITY};
@@ -148,7 +149,7 @@ static void piece_end(struct line *l, const struct piece *s, int32_t i, int32_t 
         }
 }
 
-/* Returns whether no longer piece can be of use. */
+/* Returns whether extending the piece is of no use. */
 static bool piece_over(const struct line *l, const struct piece *s) {
     const struct partition_core *c = l->c;
     bool accel = s->supported && s->accel <= l->cut &&
@@ -200,8 +201,7 @@ static bool take_best(struct line *l, struct partition_chain *best) {
         at -= x->is_cpu ? 1 : l->cpus + 1;
         j = x->from;
     }
-    best->stages =
-        stages; /* stages were numbered from the end of the walk, so their numbers are reversed */
+    best->stages = stages; /* numbered from the end so far, so they are reversed */
     for (int32_t v = 0; v < l->c->n; v++)
         best->stage_of[v] = stages - 1 - best->stage_of[v];
     for (int s = 0; 2 * s < stages - 1; s++) {
@@ -212,7 +212,7 @@ static bool take_best(struct line *l, struct partition_chain *best) {
     return true;
 }
 
-/* Does the same with stages that may end in fewer places, which answers soon on long
+/* Finds the best partition whose stages end in fewer places, which is quick on long
  * orders. */
 static bool try_few_ends(struct line *l, struct partition_watch *w,
                          struct partition_chain *best) {
@@ -259,12 +259,13 @@ void partition_line(const struct partition_core *c, int rounds, uint64_t seed,
                     struct partition_watch *w, struct partition_chain *best) {
     struct line l = {.c = c, .accels = c->accels, .cpus = c->cpus, .cut = best->value};
     size_t n = (size_t)c->n + 1, t = (size_t)c->tensors + 1;
-    /* Tables of more than 400 MB are not worth it: fewer devices then. */
+    /* Tables of more than 400 MB are not worth it, so fewer devices are considered. */
     while ((int64_t)n * (l.accels + 1) * (l.cpus + 1) > 25000000 && l.accels + l.cpus > 1)
         *(l.accels >= l.cpus ? &l.accels : &l.cpus) /= 2;
     l.layers = (l.accels + 1) * (l.cpus + 1);
     l.stride = 1 + c->n / ENDS;
-    /* Long orders get fewer rounds, by work and not by time, so that answers repeat. */
+    /* Long orders get fewer rounds, by work and not by time, so that answers can be
+     * repeated. */
     double work = (double)c->n / l.stride * c->n / (l.accels + l.cpus) * (l.layers + 8);
     rounds = work * rounds < 4e8 ? rounds : work * 4 < 4e8 ? (int)(4e8 / work) : 4;
     l.cells = mem_array(n * (size_t)l.layers, sizeof *l.cells);

@@ -1,17 +1,17 @@
 /* partition_rates.c - what devices can hold, as sums over items.
  *
- * Weigh a second of an accelerator with a, a second of a CPU with c, a byte of an accelerator
- * with m. An item needs at least
+ * Weigh a second of an accelerator with a, a second of a CPU with c, a byte of an
+ * accelerator with m. An item needs at least
  *
  *     worth = min(a * accel + m * bytes, c * cpu),
  *
  * and A accelerators of M bytes and C CPUs below a limit T on loads hold at most
- * T * (a A + c C) + m A M. So T >= (sum of worth - m A M) / (a A + c C), for any weights: this is
- * a Lagrangian relaxation of "who stands where", and its best weights are the duals of a
- * linear program with three rows. Without m three rates c : a are good: the greatest, the
- * median and the least ratio accel : cpu. Where memory binds, the duals are worked out for the
- * CPUs that there are and for twice, four times as many of them, because CPUs count for more
- * when few items are left. Behind the last CPU bytes alone are a bound too.
+ * T * (a A + c C) + m A M. So T >= (sum of worth - m A M) / (a A + c C), for any weights.
+ * This is a Lagrangian relaxation of where each item stands, and its best weights are the
+ * duals of a linear program with three rows. Without m three rates c : a are good: the
+ * greatest, the median and the least ratio accel : cpu. Where memory binds, the duals are
+ * computed for the CPUs that there are and for two and four times as many, because CPUs
+ * count for more when few items are left. After the last CPU, bytes alone are a bound too.
  *
  * Activations: a stage in place p (from the end) keeps min(micro-batches, p) of them. Items
  * that count F activations fill such a stage with at most M * max(1, F / min(.., p)) bytes.

@@ -1,9 +1,9 @@
 /* partition_read.c - the published JSON format of the device placement instances.
  *
- * Nodes and edges are packed as they come by. Edges that come before the nodes wait for them as
- * they are; others find their ends at once, and only these are kept. Keys that the format does not
- * know (names, layer ids) are allowed, as it says itself. Every message names the place, so that a
- * broken file can be mended.
+ * Nodes and edges are packed as they come by. Edges that come before the nodes are stored
+ * as they are until then. The others find their ends at once, and only these are kept. Keys
+ * that the format does not define (names, layer ids) are allowed, as it says itself. Every
+ * message names the place, so that a broken file can be mended.
  */
 #include "solve/partition/partition.h"
 
@@ -23,8 +23,8 @@ struct raw_edge {
     double cost;
 };
 
-/* An arbitrary integer of the document and its index; sorted by the first, they find ids
- * and colours. */
+/* An integer that the document uses as a name, for a node or a colour, and its index.
+ * Sorted by name, they find ids and colours. */
 struct named {
     int64_t name;
     int32_t index;

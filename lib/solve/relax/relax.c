@@ -1,10 +1,10 @@
 /* relax.c - the race of descents (relax_run.h), and the evaluation of their rounded
- * ends. Of many starts most end alike or badly, which shows early on. So all go a little
- * way, the better half continues, and so forth (successive halving; Jamieson and
- * Talwalkar, AISTATS 2016). What counts is the value of the rounded answer after
- * polishing: each cut moves to where the longer of its two stages is shortest, and each
- * choice to what is best for its stage, until none moves. Descents do not depend on each
- * other, so the number of threads changes nothing. */
+ * results. Of many starts most end alike or badly, which shows early. So all go a little
+ * way, the better half continues, and so on (successive halving; Jamieson and Talwalkar,
+ * AISTATS 2016). What counts is the value of the rounded answer after polishing: each cut
+ * moves to where the longer of its two stages is shortest, and each choice to what is best
+ * for its stage, until none moves. Descents do not depend on each other, so the number of
+ * threads changes nothing. */
 #include "solve/relax/relax.h"
 
 #include "common/mem.h"
@@ -23,7 +23,8 @@ enum { STEPS = 240, RUNGS = 4, MOST_SWEEPS = 200 };
 
 /* ---- what an answer is worth ----------------------------------------------------------- */
 
-/* Times and bytes of all units before one, in each stage as it chose. */
+/* Sums of the times and bytes of all units before one, for each stage with its present
+ * choices. */
 struct bill {
     const struct relax_problem *p;
     double deadline_s;              /* now_s() at which polishing ends */
@@ -31,7 +32,8 @@ struct bill {
     double *class_us, *class_bytes; /* [classes] scratch */
 };
 
-/* Of its ops; those of its edges are added for all classes at once (add_edges). */
+/* Returns the time of a class in stage k without its edges, which add_edges adds for all
+ * classes at once. */
 static double class_time(const struct relax_problem *p, const struct relax_answer *a, int k,
                          int class, double *bytes) {
     const struct relax_costs *c = p->costs[k];
@@ -57,7 +59,7 @@ static void add_edges(struct bill *b, const struct relax_answer *a, int k) {
     }
 }
 
-/* Computes the rows of stage k. */
+/* Computes the sums of stage k. */
 static void bill_stage(struct bill *b, const struct relax_answer *a, int k) {
     const struct relax_problem *p = b->p;
     double *time = b->time + k * (p->n_units + 1), *bytes = b->bytes + k * (p->n_units + 1);
@@ -120,7 +122,7 @@ static bool move_cut(const struct bill *b, struct relax_answer *a, int k) {
     double least = INFINITY, least_excess = INFINITY;
     int now = a->first[k], best = now;
     for (int i = 0; i < a->first[k + 1] - a->first[k - 1] - 1; i++) {
-        /* Where it stands comes first: others must be better. */
+        /* The present place comes first: others must be better. */
         int at = i ? a->first[k - 1] + i + (a->first[k - 1] + i >= now) : now;
         double excess = 0;
         double us = stage_time(b, a, k - 1, a->first[k - 1], at, &excess);
@@ -202,7 +204,7 @@ static bool is_better(const struct relax_answer *a, const struct relax_answer *b
 
 struct racer {
     struct relax_run *run;
-    struct relax_answer now, best; /* rounded last; the best of all times */
+    struct relax_answer now, best; /* the last one rounded; the best so far */
     int number;
 };
 
@@ -231,7 +233,7 @@ void relax_answer_release(struct relax_answer *a) {
     *a = (struct relax_answer){0};
 }
 
-/* Rounds the present state, and stores it if it is the best so far. */
+/* Rounds and polishes the present state, and keeps it if it is the best so far. */
 static void round_off(struct racer *r, double deadline_s) {
     relax_run_round(r->run, &r->now);
     struct bill b = bill_of(r->now.problem, &r->now, deadline_s);

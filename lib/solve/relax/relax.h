@@ -1,15 +1,17 @@
-/* relax.h - a pipeline by gradient descent: all that is to be decided is relaxed to probabilities,
- * which are sharpened until they decide (the idea of pipeDejavu's differentiable search).
+/* relax.h - finds a pipeline by gradient descent: all decisions are relaxed to
+ * probabilities, which are sharpened until they decide (the idea of pipeDejavu's
+ * differentiable search).
  *
- * A row of units is cut into a given number of stages. A unit holds so many of some classes; a class
- * has nodes, of which each has choices, and edges, which join two nodes. A stage makes one choice for
- * each node, whatever units it has, and takes one option. What a unit costs is the sum over its
- * classes of nodes, edges, and what the stage's option adds. With B micro-batches,
+ * A row of units is cut into a given number of stages. A unit holds some classes, each so
+ * many times. A class has nodes, each with several choices, and edges between two nodes. A
+ * stage makes one choice for each node, the same in all of its units, and takes one option.
+ * A unit costs the sum over its classes of what the nodes, the edges and the stage's option
+ * cost. With B micro-batches,
  *
  *     value = sum over stages of t + (B - 1) * max over stages of t
  *     bytes of a stage = fixed + in flight * slot <= memory
  *
- * where t takes what the cuts on either side cost as well. It proves nothing: there is no bound.
+ * where t includes what the cuts on either side cost. Nothing is proven: there is no bound.
  *
  *     const struct relax_problem *starts[16];      // one for each start; may be the same
  *     struct relax_answer best[2];
@@ -32,7 +34,7 @@ struct relax_edge {
     const double *time; /* choices of a x choices of b, row by row */
 };
 
-/* What stages of one sort cost: those with the same number of devices. */
+/* What the stages with the same number of devices cost. */
 struct relax_costs {
     const int *first;                  /* [nodes + 1] choices of a node; at least one */
     const double *time, *fixed, *slot; /* [choices] */
@@ -61,12 +63,13 @@ struct relax_answer {
     int *first;           /* [stages + 1] units */
     int *option, *choice; /* [stages]; [stages x nodes] */
     double value,
-        excess; /* the fraction of the memory that is missing, of all stages; 0 = fits */
+        excess; /* the missing fraction of the memory, summed over stages; 0 = fits */
 };
 
-/* Descends from every start, start i on starts[i] with a seed of its own; after each eighth, quarter and
- * half of the way the worse half of them ends. Fills the best answers, at most `most`, best first, those
- * that fit before those that do not, and returns how many. The same for any number of threads. */
+/* Descends from every start, each with its own seed. After an eighth, a quarter and half of
+ * the way, the worse half of them is dropped. Fills at most `most` answers, best first,
+ * those that fit before those that do not, and returns how many. The number of threads does
+ * not change the result. */
 int relax_race(const struct relax_problem *const *starts, int n,
                const struct solve_limits *limits, struct relax_answer *best, int most);
 void relax_answer_release(struct relax_answer *a);

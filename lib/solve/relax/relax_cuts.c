@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-static const double LEAST = -40; /* logits that lie deeper are as good as there */
+static const double LEAST = -40; /* scaled logits further below the largest count as this */
 
 void relax_cuts_init(struct relax_cuts *c, int cuts, int units) {
     size_t cells = (size_t)cuts * (size_t)units + 1;
@@ -29,7 +29,7 @@ void relax_cuts_release(struct relax_cuts *c) {
     *c = (struct relax_cuts){0};
 }
 
-/* The first and the last place of cut k: every part has a unit. */
+/* Return the first and the last place of cut k, as every part has a unit. */
 static int first_of(int k) {
     return k + 1;
 }

@@ -16,11 +16,10 @@
 #include <string.h>
 
 static const double RATE = 0.15, FIRST_DECAY = 0.9, SECOND_DECAY = 0.98, SPREAD = 0.3;
-/* Values at the beginning and at the end: temperature, sharpness of the maximum, penalty
- * of memory. */
+/* First and last values of temperature, sharpness of the maximum and memory penalty. */
 static const double WARM = 1, COLD = 0.05, BLUNT = 8, SHARP = 150, MILD = 0.5, STRICT = 20;
 
-/* What a unit of a class takes in a stage. */
+/* What one instance of a class takes in a stage. */
 struct relax_sum {
     double time, fixed, slot;
 };
@@ -30,11 +29,12 @@ struct relax_run {
     double temperature, sharpness, penalty, scale_us;
     int64_t steps;
     struct relax_cuts cuts;
-    /* One row of all that is relaxed: logits of the cuts, then of each stage its options and the
-     * choices of its nodes. */
+    /* One row of all that is relaxed: the logits of the cuts, then for each stage those of
+     * its options and of its nodes' choices. */
     int64_t n, *stage_at;
     double *logit, *chance, *gain, *first_moment, *second_moment;
-    /* By stage: what is inside, [stages x classes]; of classes [stages x classes]; stages */
+    /* inside: how much of each class is in each stage, [stages x classes]; sums: what one
+     * instance of it takes there; the others: [stages] */
     double *inside;
     struct relax_sum *sums;
     double *time, *bytes, *time_gain, *bytes_gain;
@@ -116,8 +116,8 @@ static void find_chances(struct relax_run *r) {
     }
 }
 
-/* Computes how much of each class stands in each stage; the cuts say how likely each
- * unit stands behind them. */
+/* Computes the expected amount of each class in each stage. The cuts tell how likely each
+ * unit is to stand behind them. */
 static void find_inside(struct relax_run *r) {
     const struct relax_problem *p = r->p;
     int classes = p->n_classes;
@@ -134,7 +134,7 @@ static void find_inside(struct relax_run *r) {
     }
 }
 
-/* Returns the expected cost of one choice of a with b as it is, or the other way round. */
+/* Returns the expected cost of an edge for one choice of its node a, or of b if of_b. */
 static double edge_us(const struct relax_run *r, int k, const struct relax_edge *e,
                       bool of_b, int choice) {
     const struct relax_costs *c = costs_of(r, k);
@@ -225,7 +225,7 @@ static void sum_stage(struct relax_run *r, int k) {
 
 /* ---- the loss ------------------------------------------------------------------------ */
 
-/* Computes the gradient of the loss by each stage's time and bytes. */
+/* Computes the gradient of the loss with respect to each stage's time and bytes. */
 static void find_stage_gains(struct relax_run *r) {
     const struct relax_problem *p = r->p;
     double longest = 0, all = 0;
@@ -249,7 +249,8 @@ static void find_stage_gains(struct relax_run *r) {
 
 /* ---- backwards ----------------------------------------------------------------------- */
 
-/* Turns, in place, the gradient by probabilities into that by logits. */
+/* Turns the gradient with respect to probabilities into that with respect to logits, in
+ * place. */
 static void harden(const struct relax_run *r, int64_t at, int n) {
     double mean = 0;
     for (int i = 0; i < n; i++)
@@ -303,7 +304,8 @@ static void gain_stage(struct relax_run *r, int k) {
         harden(r, choices_at(r, k, v), c->first[v + 1] - c->first[v]);
 }
 
-/* Computes into r->row the gradient of the loss by a unit in stage k. */
+/* Computes into r->row the gradient of the loss with respect to each unit's presence in
+ * stage k. */
 static void gain_units(struct relax_run *r, int k) {
     const struct relax_problem *p = r->p;
     const struct relax_sum *sums = r->sums + k * p->n_classes;
@@ -314,8 +316,8 @@ static void gain_units(struct relax_run *r, int k) {
     }
 }
 
-/* Computes the gradient by the cuts: a cut further to the front gives the units behind
- * it to the stage behind it. */
+/* Computes the gradient with respect to the cuts: a cut further to the front gives the
+ * units behind it to the stage behind it. */
 static void gain_cuts(struct relax_run *r) {
     const struct relax_problem *p = r->p;
     int width = r->cuts.width;

@@ -19,7 +19,7 @@ void relax_run_free(struct relax_run *r);
  * 1, by which it cools. */
 void relax_run_step(struct relax_run *r, double done);
 
-/* Fills in the most probable cuts, options and choices of an answer whose arrays are
+/* Rounds to the most probable cuts, options and choices. The arrays of the answer must be
  * allocated. */
 void relax_run_round(struct relax_run *r, struct relax_answer *out);
 

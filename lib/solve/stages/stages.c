@@ -2,13 +2,13 @@
  *
  * With f(T) the least sum of stage times when none exceeds T, the optimum is the least
  * f(T) + (B-1) T over the distinct times T. f falls as T rises, so an interval [a, b] of T
- * is worth at least f(b) + (B-1) a: intervals whose bound reaches the incumbent go, the
- * others are cut at a T between. One pass of the dynamic program at T also tells the
- * greatest time t that its plan really has, and f is constant on [t, T]. Before that,
- * candidate stages through which no plan can beat the incumbent are dropped by sums of
- * prefix and suffix, which leaves few; and passes first relax memory (a vectorized pass),
- * and only where the relaxed plan breaks it the exact pass with fronts of (stages, sum)
- * runs.
+ * is worth at least f(b) + (B-1) a. Intervals whose bound reaches the incumbent are
+ * dropped, the others are split at a T inside. One pass of the dynamic program at T also
+ * tells the greatest time t that its plan really has, and f is constant on [t, T]. Before
+ * that, candidate stages through which no plan can beat the incumbent are dropped by sums
+ * of prefix and suffix, which leaves few. Passes relax memory at first, which lets them be
+ * vectorized. Only where the relaxed plan breaks memory does the exact pass run, with
+ * fronts of (stages, sum).
  *
  * Every interval is either searched or excluded by a bound, so the end of the loop is a
  * proof.
@@ -36,7 +36,7 @@ struct search {
     struct stages_dp dp;
     struct stages_plan best, plan;
     double root_bound; /* proven before any interval was looked at */
-    bool listed;       /* what may be better than the incumbent stands in `open` */
+    bool listed;       /* all that may beat the incumbent is in `open` */
     double *levels;    /* distinct times of the candidate stages, rising */
     int64_t num_levels, all_levels;
     ARR(struct interval) open;
@@ -65,8 +65,8 @@ static void offer(struct search *s) {
         stages_plan_copy(&s->best, &s->plan);
 }
 
-/* Finds f(T) as far as it matters above `lo`. Returns 1 with s->plan, 0 when no plan
- * with all times in [lo, T] beats the incumbent, -1 when stopped. */
+/* Finds f(T) as far as it matters above `lo`. Returns 1 with s->plan, 0 when no plan whose
+ * greatest time is in [lo, T] beats the incumbent, -1 when stopped. */
 static int solve_at(struct search *s, double T, double lo) {
     struct stages_dp *dp = &s->dp;
     int64_t root = s->p->devices;
@@ -86,7 +86,7 @@ static int solve_at(struct search *s, double T, double lo) {
 
 /* ---- the loop over intervals ---------------------------------------------------- */
 
-/* Returns the last level <= x, but at least i - 1. */
+/* Returns the index of the last of levels i..j that is <= x, or i - 1 if there is none. */
 static int64_t level_at_most(const struct search *s, double x, int64_t i, int64_t j) {
     i--;
     while (i < j) {

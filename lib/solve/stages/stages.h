@@ -2,9 +2,9 @@
  *
  * Layers 0..L-1 are cut into consecutive stages; the stages stand, in order, on consecutive
  * devices of the row 0..D-1. A stage takes one choice: a submesh (a number of devices,
- * maybe at certain places of the row alone) and a configuration on it, which has a time per
- * micro-batch and a greatest number of successor stages that memory allows (with 1F1B, a
- * stage with s successors keeps s + 1 micro-batches alive). With B micro-batches,
+ * possibly only at certain places of the row) and a configuration on it, which has a time
+ * per micro-batch and a greatest number of successor stages that memory allows (with 1F1B,
+ * a stage with s successors keeps s + 1 micro-batches alive). With B micro-batches,
  *
  *     value = sum over stages of t_i + (B - 1) * max over stages of t_i
  *
@@ -52,8 +52,9 @@ struct stages_problem {
     int num_configs, num_choices;
     struct stages_config *configs;
     struct stages_choice *choices;
-    /* Dense form, of the document's tables (stages_table_cell() x num_configs); NULL in the additive
-     * form. Numbers of successors, -1 = never fits; NULL: any. */
+    /* Dense form: the document's tables (stages_table_cell() x num_configs); NULL in the
+     * additive form. dense_succ holds numbers of successors, -1 = never fits; NULL: any
+     * number fits. */
     const double *dense_time;
     const int16_t *dense_succ;
 };
@@ -64,9 +65,9 @@ struct stages_doc {
     struct stages_table cost, succ;
 };
 
-/* Reads the document and makes the problem of it, which borrows the tables: release the problem
- * first. EXIT_INPUT with the document's name and the place, EXIT_NO when the deadline of the stream
- * or an interrupt came first. */
+/* Reads the document and makes a problem of it, which borrows the tables: release the
+ * problem first. EXIT_INPUT with the document's name and the place, EXIT_NO when the
+ * deadline of the stream or an interrupt came first. */
 int stages_read(struct stages_problem *p, struct stages_doc *doc, struct json_stream *s,
                 struct err *err);
 void stages_release(struct stages_problem *p);
@@ -95,7 +96,7 @@ struct stages_plan {
 struct stages_answer {
     struct stages_plan plan;
     double bound;                 /* no plan is cheaper */
-    int64_t passes, label_passes; /* that it took; of these, such with memory */
+    int64_t passes, label_passes; /* all; those with memory */
 };
 
 /* Solves the problem, fills *a (release it) and returns 0. EXIT_NO when there is no plan

@@ -1,7 +1,7 @@
-/* stages_check.c - works a stages answer out again, from the two documents alone.
+/* stages_check.c - computes a stages answer again, from the two documents alone.
  *
- * Shares no code with the solver: it looks every stage up in the problem's JSON and tables, adds
- * times and memory up itself and compares with what the answer states.
+ * Shares no code with the solver: it looks every stage up in the problem's JSON and tables,
+ * adds up times and memory itself and compares with what the answer states.
  */
 #include "solve/stages/stages.h"
 
@@ -22,8 +22,8 @@ static int64_t place(const struct stages_table *t, int first, int last, int subm
     return (at * t->submeshes + submesh) * t->configs + config;
 }
 
-/* Returns the scaled per-layer number of a configuration: its own array, or that of
- * "layers". */
+/* Returns the scaled per-layer number of a configuration, from its own array or else from
+ * that of "layers". */
 static double layer_number(const json_t *doc, const json_t *c, const char *key,
                            const char *scale, int layer) {
     const json_t *own = json_object_get(c, key);

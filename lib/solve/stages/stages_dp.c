@@ -1,9 +1,10 @@
 /* stages_dp.c - passes of the stages solver.
  *
  * The inner loop of every pass runs over the number of devices left, because there both
- * sides of g[l][d] = min(g[l][d], g[k+1][d - size] + time) lie side by side in memory; memory
- * limits depend on the number of successors and so break this, which is why the fast passes
- * relax them and only stages_dp_labels, run on the few triples that the bounds leave, keeps them.
+ * sides of g[l][d] = min(g[l][d], g[k+1][d - size] + time) lie side by side in memory.
+ * Memory limits depend on the number of successors, which breaks this. So the fast passes
+ * relax them, and only stages_dp_labels keeps them, on the few triples that the bounds
+ * leave.
  */
 #include "solve/stages/stages_dp.h"
 
@@ -41,7 +42,7 @@ struct rows {
     double *t; /* [config][layer] */
     int *succ;
     int *end;    /* [config]: rows hold stages that end before this layer */
-    double *now; /* [config]: t at the layer in work, INFINITY behind end */
+    double *now; /* [config]: t at the present layer, INFINITY from end on */
     int *live;   /* choices whose rows go on, in order */
     int *alike;  /* [choice] the next one on the same devices, in a ring */
 };
@@ -148,8 +149,8 @@ bool stages_dp_build(struct stages_dp *dp, double limit, struct err *err) {
 
 /* ---- relaxed passes -------------------------------------------------------------- */
 
-/* Handles four doubles at a time where the machine can, which halves the time of the
- * whole. */
+/* Handles four doubles at a time where the machine can, which halves the time of the whole
+ * solver. */
 #if defined(__x86_64__) && defined(__GNUC__)
 #define HAVE_WIDE 1
 #ifdef __clang__

@@ -1,7 +1,7 @@
-/* stages_dp.h - the passes over (layer, devices left) behind the stages solver.
+/* stages_dp.h - the passes over (layer, devices left) that the stages solver is made of.
  *
- * A table has a row per layer and a column per number of devices left: G[l][d] speaks of
- * layers l.. on the last d devices (suffix) or of layers ..l-1 on the others (prefix).
+ * A table has a row per layer and a column per number of devices left: G[l][d] is about
+ * layers l.. on the last d devices (suffix) or layers ..l-1 on the others (prefix).
  *
  *     struct stages_dp dp;
  *     stages_dp_init(&dp, p, deadline);
@@ -41,14 +41,15 @@ void stages_dp_release(struct stages_dp *dp);
 /* Returns whether time is up or an interrupt came. All passes return false then. */
 bool stages_dp_stopped(const struct stages_dp *dp);
 
-/* Lists every stage of at most `limit` that is worth having: of two configurations on the same
- * devices the one that is slower and fits fewer successors is dropped. False with an error when
- * there are too many; a list that stages_dp_stopped() cut short is good for nothing. */
+/* Lists every stage of at most `limit` that is worth having: of two configurations on the
+ * same devices, one that is no faster and fits no more successors is dropped. Returns false
+ * with an error when there are too many. A list that stages_dp_stopped() cut short is
+ * useless. */
 bool stages_dp_build(struct stages_dp *dp, double limit, struct err *err);
 
-/* Computes the least sum (STAGES_DP_SUM) or the least greatest time (STAGES_DP_MAX) over
- * stages of at most `limit`, when stages may have any number of successors if they may have
- * one at all (the last: none). */
+/* Compute the least sum (STAGES_DP_SUM) or the least greatest time (STAGES_DP_MAX) over
+ * stages of at most `limit`. Memory is relaxed: a stage that fits with one successor, or
+ * none if it is the last, may have any number. */
 bool stages_dp_suffix(struct stages_dp *dp, double limit, enum stages_dp_kind kind,
                       double *g);
 bool stages_dp_prefix(struct stages_dp *dp, double limit, double *q);
@@ -61,12 +62,13 @@ bool stages_dp_filter(struct stages_dp *dp, double lo, double best);
 void stages_dp_trace(const struct stages_dp *dp, double limit, const double *g,
                      struct stages_plan *plan);
 
-/* Returns whether no stage of the plan has more successors than its memory allows. */
+/* Returns whether all stages of the plan fit into memory with their successors, and the
+ * plan has at most max_stages. */
 bool stages_dp_fits(const struct stages_dp *dp, const struct stages_plan *plan);
 
-/* Finds the least sum below `cap` with memory. Returns 1 with the plan, 0 when there is
- * none, -1 when stopped. q, g: sums of prefixes and suffixes with the same limit, by
- * which labels are dropped. */
+/* Finds the least sum below `cap` that fits into memory. Returns 1 with the plan, 0 when
+ * there is none, -1 when stopped. q, g: sums of prefixes and suffixes with the same limit,
+ * by which labels are dropped. */
 int stages_dp_labels(struct stages_dp *dp, double limit, const double *q, const double *g,
                      double cap, struct stages_plan *plan);
 

@@ -6,8 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Even plans have all stages on submeshes of one size: for a bound on m the stages are
- * filled greedily, and the bound is bisected. This is a heuristic where costs do not
+/* Even plans have all stages on submeshes of one size: stages are filled greedily up to a
+ * limit on their time, and the limit is bisected. This is a heuristic where costs do not
  * grow with the layers, but it only has to give a fair first incumbent. */
 
 struct even {
@@ -15,11 +15,11 @@ struct even {
     const struct stages_problem *p;
     int size, stages;
     double *t;
-    int *succ, *end; /* rows of the layer in work, and where they end */
+    int *succ, *end; /* rows from the present layer on, and where they end */
     struct stages_plan *plan;
 };
 
-/* Finds the best stage first..last over choices of this size on devices that begin at d. */
+/* Finds the fastest stage first..last over choices of this size, with d devices left. */
 static bool even_stage(struct even *e, int first, int last, int d,
                        struct stages_stage *st) {
     bool any = false;
@@ -38,7 +38,8 @@ static bool even_stage(struct even *e, int first, int last, int d,
     return any;
 }
 
-/* Fills the plan with stages of at most `limit` each. Returns false when layers are left. */
+/* Fills the plan with stages of at most `limit` each. Returns false when layers are left
+ * over. */
 static bool even_fill(struct even *e, double limit) {
     const struct stages_problem *p = e->p;
     int l = 0;

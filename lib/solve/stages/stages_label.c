@@ -33,7 +33,7 @@ struct fronts {
     ARR(struct label) pool;
     int64_t *first; /* of (layer, d) in the pool */
     int *count;
-    /* the row in work: [d][stages] */
+    /* the present row: [d][stages] */
     struct cell *cells;
     int *top; /* 1 + greatest number of stages touched, per d */
     int most; /* greatest number of stages */
@@ -71,7 +71,7 @@ static void put(struct fronts *f, int d, int stages, struct cell c) {
         f->top[d] = stages + 1;
 }
 
-/* Moves the row that is worked on into the pool as fronts, and empties it. */
+/* Moves the present row into the pool as fronts, and empties it. */
 static void row_close(struct fronts *f, int l) {
     struct stages_dp *dp = f->dp;
     for (int d = 0; d < dp->width; d++) {

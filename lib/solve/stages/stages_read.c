@@ -51,8 +51,8 @@ static int read_dense(struct stages_problem *p, const struct stages_doc *doc, in
 
 /* ---- additive form -------------------------------------------------------------- */
 
-/* Reads obj[key], an array of L numbers >= 0, times scale; if it is absent, from `base`
- * or zeros. */
+/* Reads obj[key], an array of n numbers >= 0, times `scale`. Takes `base` or zeros if it is
+ * absent. */
 static int read_vector(const json_t *obj, const char *key, int n, double scale,
                        const double *base, double **out, struct err *err) {
     const json_t *a = json_object_get(obj, key);

@@ -1,4 +1,4 @@
-/* stages_table.c - four arrays within each other, packed. */
+/* stages_table.c - packs four levels of nested arrays. */
 #include "solve/stages/stages_table.h"
 
 #include <math.h>
@@ -48,7 +48,8 @@ static int wrong_number(struct walk *w) {
     return at_place(w, 4);
 }
 
-/* Reads a number; null and "Infinity" are infinite. -1 with the stream's error, or NAN. */
+/* Reads a number: null and "Infinity" are infinite, other values NAN. Returns -1 with the
+ * stream's error. */
 static int take_number(struct walk *w, double *x) {
     struct json_number number;
     int type = json_stream_type(w->s, w->err);
