@@ -1,9 +1,10 @@
-/* Lower bounds of stages, by multipliers on memory.
+/* Lower bounds on stages, by multipliers on memory.
  *
- * At a multiplier of lambda for each MiB, the cost of a strategy is its time and lambda times what it holds; the
- * cheapest strategy, less lambda times the memory that there is, takes no longer than the fastest
- * stage that fits. Reserves and messages do not add up along a strategy: of reserves the least that any
- * layout has is subtracted from the memory, and peaks are left out. All multipliers are walked at once. */
+ * At a multiplier of lambda per MiB, a strategy costs its time plus lambda times what it
+ * holds. The cheapest strategy's cost, less lambda times the memory that there is, is a
+ * lower bound on the fastest stage that fits. Reserves do not add up along a strategy, so
+ * the least that any layout reserves is taken off the memory. Peaks and messages are left
+ * out. All multipliers are walked at once. */
 #include "aceso/aceso_stage.h"
 
 #include <math.h>
@@ -20,7 +21,7 @@ struct walk {
     double input, weights, forward, backward; /* the least that any layout holds */
 };
 
-/* As fmin and fmax, but for a compiler that makes vectors of loops. */
+/* Unlike fmin and fmax, these let compilers vectorize loops. */
 static inline double less(double a, double b) {
     return a < b ? a : b;
 }
@@ -33,7 +34,7 @@ static void set_all(double *to, double value) {
         to[p] = value;
 }
 
-/* Op i in layout l, marked or not, behind strategies that cost `before`. */
+/* Extends strategies that cost `before` by op i in layout l, marked or not. */
 static void put_op(const struct walk *w, int i, int l, int mark, const double *before,
                    double *least) {
     const struct aceso_stages *st = w->st;
@@ -44,12 +45,12 @@ static void put_op(const struct walk *w, int i, int l, int mark, const double *b
         least[p] = before[p] + us + st->multipliers[p] * state;
 }
 
-/* Ways to the end of op i in layout l, its activations included: to[0] before an op that is not
- * marked, to[1] before one that is. */
+/* Finds the least costs to the end of op i in layout l, its activations included: to[0] if
+ * the next op is not marked, to[1] if it is. */
 static void leave_op(const struct walk *w, int i, int l, double (*to)[N]) {
     const struct aceso_stages *st = w->st;
     double kept = st->m->ops[st->m->op_of[i]].counts * aceso_cells(st, i)[l]->activations;
-    double recomputed = aceso_drops(st->m, i) ? 0 : kept;
+    double recomputed = aceso_drops_saved(st->m, i) ? 0 : kept;
     bool may = aceso_may_recompute(st, i);
     const double *plain = w->least[l][0], *marked = w->least[l][1];
     for (int p = 0; p < N; p++) {
@@ -100,8 +101,8 @@ static void advance(struct walk *w, int i) {
         }
 }
 
-/* The best of all multipliers, for a stage that ends behind op i; core: without the activations of its last
- * op, so that it only grows with the stage. */
+/* Returns the best bound of all multipliers for a stage that ends behind op i. *core leaves
+ * out the activations of that op, so it only grows with the stage. */
 static double best_price(const struct walk *w, int i, double *core) {
     const struct aceso_stages *st = w->st;
     double mib = less(st->limits->mib, 1e12),
@@ -129,7 +130,7 @@ static double best_price(const struct walk *w, int i, double *core) {
     return best;
 }
 
-/* The least that op i adds to a stage in any layout. */
+/* Adds the least weights that op i has in any layout. */
 static void add_weights(struct walk *w, int i) {
     double least = INFINITY;
     for (int l = 0; l < w->st->n; l++)
@@ -174,7 +175,7 @@ void aceso_stage_bound(const struct aceso_stages *st, const struct aceso_ask *as
 struct aceso_rest {
     const struct aceso_stages *st;
     int first, end;
-    double in_flight, reserved; /* the least of the whole stage */
+    double in_flight, reserved; /* reserved: the least of the whole stage */
     double (*us)[N];            /* [op - first][layout][mark] */
 };
 
@@ -182,7 +183,8 @@ static double *rest_of(const struct aceso_rest *r, int i, int l, int mark) {
     return r->us[(((ptrdiff_t)i - r->first) * r->st->n + l) * 2 + mark];
 }
 
-/* From op i - 1 in layout l to op i in any, marked or not. */
+/* Lowers the rest behind op i - 1, in layout l and marked or not, to that of the best way
+ * through op i, in any layout and marked as next_mark says. */
 static void rest_from(const struct aceso_rest *r, int i, int l, int mark, int next_mark) {
     const struct aceso_stages *st = r->st;
     const double *convert = st->convert_us + (ptrdiff_t)st->m->pair_of[i] * st->n * st->n;
@@ -191,7 +193,7 @@ static void rest_from(const struct aceso_rest *r, int i, int l, int mark, int ne
     double *rest = rest_of(r, i - 1, l, mark);
     if (mark && next_mark && !aceso_may_recompute(st, i - 1))
         return;
-    if (mark && next_mark && aceso_drops(st->m, i - 1))
+    if (mark && next_mark && aceso_drops_saved(st->m, i - 1))
         kept = 0;
     for (int k = 0; k < st->n; k++) {
         const struct aceso_cell *c = aceso_cells(st, i)[k];

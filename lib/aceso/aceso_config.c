@@ -1,5 +1,5 @@
-/* A configuration as the JSON that Aceso's runtime reads: the model's sizes, then lists of stages, and
- * of each stage's ops. */
+/* Writes a configuration as the JSON that Aceso's runtime reads: the model's sizes, then
+ * the properties of the stages and of each stage's ops. */
 #include "aceso/aceso_config.h"
 
 #include <string.h>
@@ -81,7 +81,9 @@ static json_t *append_list(json_t *lists) {
     return list;
 }
 
-void aceso_put_lists(json_t *doc, const struct aceso_config *c) {
+/* Adds what a configuration says of each stage and of each stage's ops to doc, one list per
+ * property. */
+static void put_lists(json_t *doc, const struct aceso_config *c) {
     json_t *gpus = list_in(doc, "num_gpus"), *ops = list_in(doc, "num_ops_in_each_stage");
     json_t *recomputes = list_in(doc, "checkpoint_activations");
     json_t *reshards = list_in(doc, "resharding_stages");
@@ -124,6 +126,6 @@ json_t *aceso_config_json(const struct aceso_model *m, const struct aceso_config
     case ACESO_t5: put_t5(m, doc); break;
     case ACESO_resnet: put_resnet(m, doc); break;
     }
-    aceso_put_lists(doc, c);
+    put_lists(doc, c);
     return doc;
 }

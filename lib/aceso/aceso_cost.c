@@ -1,4 +1,4 @@
-/* Aceso's formulas of time and memory. */
+/* Aceso's formulas for time and memory. */
 #include "aceso/aceso_cost.h"
 
 #include <math.h>
@@ -44,8 +44,8 @@ static struct spread spread_of(enum aceso_spec spec, struct aceso_layout l) {
     return (struct spread){l.tp, {1, l.dp, 1}};
 }
 
-/* The collectives forward and backward that turn one into the other, among so many devices; false
- * where Aceso has none. */
+/* Finds the collectives, forward and backward, that turn one spread into the other, and
+ * among how many devices. Returns false if Aceso has none. */
 static bool find_collectives(const struct spread *from, const struct spread *to,
                              enum aceso_collective *forward,
                              enum aceso_collective *backward, int *devices) {
@@ -94,7 +94,7 @@ double aceso_convert_us(const struct aceso_model *m, int i, struct aceso_layout 
 
 /* ---- recomputation -------------------------------------------------------------------------- */
 
-bool aceso_drops(const struct aceso_model *m, int i) {
+bool aceso_drops_saved(const struct aceso_model *m, int i) {
     return m->ops[m->op_of[i]].corrected || !m->ops[m->op_of[i + 1]].breaks;
 }
 
@@ -102,8 +102,8 @@ bool aceso_run_ends(const struct aceso_model *m, int i) {
     return !m->ops[m->op_of[i]].corrected && m->ops[m->op_of[i + 1]].breaks;
 }
 
-/* What marks save, and the largest run. A run up to the stage's end counts unless its last activations
- * but one are corrected: an oddity of the artifact. */
+/* Adds up what the marks save, and finds the largest run. A run up to the stage's end
+ * counts unless the stage's last op but one is corrected, an oddity of the artifact. */
 static void add_recompute(const struct aceso_model *m, const struct aceso_config *c,
                           int first, int end, const double *kept, double *saved,
                           double *peak) {
@@ -115,7 +115,7 @@ static void add_recompute(const struct aceso_model *m, const struct aceso_config
             continue;
         }
         run += kept[i - first];
-        *saved += aceso_drops(m, i) ? kept[i - first] : 0;
+        *saved += aceso_drops_saved(m, i) ? kept[i - first] : 0;
         if (aceso_run_ends(m, i) || (i + 2 == end && !m->ops[m->op_of[i]].corrected)) {
             *peak = fmax(*peak, run);
             run = 0;
@@ -134,7 +134,7 @@ static const struct aceso_cell *cell_of(const struct aceso_model *m,
                            l.algorithm);
 }
 
-/* What comes in, and what goes out, which Aceso looks up with the first op's tp. */
+/* Adds the messages in and out. Aceso looks the outgoing one up with the first op's tp. */
 static bool add_messages(const struct aceso_model *m, const struct aceso_config *c, int s,
                          struct aceso_stage_cost *out, double *input) {
     int first = c->first[s], last = c->first[s + 1] - 1, before = 0;

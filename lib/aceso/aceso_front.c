@@ -1,20 +1,22 @@
 /* Exact stages: all strategies through the chain that no other beats.
  *
- * A strategy beats another to the same op, in the same layouts of the first op and of this, marked
- * alike, if it takes no longer and holds no more of anything that the formula of memory knows. */
+ * A strategy beats another one that ends at the same op, with the same layout and mark and
+ * the same layout of the first op, if it takes no longer and holds no more of anything in
+ * the formula of memory. */
 #include "aceso/aceso_stage.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Peaks are looked at in ranges: none, up to 100 MiB, and ever 30 % more. Within a range bounds know how
- * much memory the peak takes, which decides between runs that are long and cheap and short ones:
- * with 16 ranges 8 strategies to a state find better stages than 64 strategies without ranges. */
+/* Peaks are searched range by range: none, up to 100 MiB, then 30 % more each time. Within
+ * a range, bounds know how much memory the peak takes, which decides between long, cheap
+ * runs and short ones: with 16 ranges 8 strategies to a state find better stages than 64
+ * strategies without ranges. */
 enum { PEAK_RANGES = 16 };
 
 struct front {
-    ARR(int) strategies; /* in solved->all */
+    ARR(int) strategies; /* indices into solved->all */
 };
 struct candidates {
     ARR(struct aceso_strategy) all;
@@ -24,9 +26,8 @@ struct solver {
     const struct aceso_stages *st;
     const struct aceso_ask *ask;
     double in_flight;
-    struct aceso_rest *to_least,
-        *to_most;                 /* from a strategy on to the first and the last end */
-    double peak_above, peak_most; /* the peaks that are looked at now */
+    struct aceso_rest *to_least, *to_most; /* the rest up to the first and the last end */
+    double peak_above, peak_most;          /* the present range of peaks */
     struct aceso_solved *out;
     struct front at[ACESO_MOST_LAYOUTS][2], next[ACESO_MOST_LAYOUTS][2];
     struct candidates found;
@@ -34,7 +35,7 @@ struct solver {
 
 /* ---- fronts --------------------------------------------------------------------------------- */
 
-/* What the strategy holds in all, if the stage ended there but for that op's activations. */
+/* Returns what a stage that ended here would hold, but for the last op's activations. */
 static double held(const struct aceso_strategy *w) {
     return w->mib + w->peak + fmax(w->forward + w->backward, w->weights);
 }
@@ -55,8 +56,9 @@ static bool beats(const struct aceso_strategy *a, const struct aceso_strategy *b
            a->backward <= b->backward && a->first_layout == b->first_layout;
 }
 
-/* Keeps the strategies that none beats, the most promising first, and of these as many as are asked for. One
- * that beats another is as promising, so it comes before it. */
+/* Keeps the strategies that no other beats, the most promising first, and at most as many
+ * as asked for. A strategy is at least as promising as one that it beats, so it comes
+ * first. */
 static void keep(struct solver *s, struct front *to) {
     struct candidates *f = &s->found;
     to->strategies.n = 0;
@@ -124,7 +126,8 @@ static void begin(struct solver *s, bool crosses_in) {
         }
 }
 
-/* The strategy `at` up to op i - 1, gone on to op i that is marked or not: what that op leaves behind. */
+/* Returns strategy `at` with what op i - 1 leaves behind when op i follows, marked or not.
+ * put_op adds op i itself. */
 static struct aceso_strategy go_on(const struct solver *s, int at, int i, int mark) {
     const struct aceso_model *m = s->st->m;
     struct aceso_strategy w = s->out->all.p[at];
@@ -136,7 +139,7 @@ static struct aceso_strategy go_on(const struct solver *s, int at, int i, int ma
     w.backward = fmax(w.backward, c->reserved_backward);
     if (both)
         w.run += kept;
-    if (!both || !aceso_drops(m, i - 1))
+    if (!both || !aceso_drops_saved(m, i - 1))
         w.mib += s->in_flight * kept;
     if (!both || aceso_run_ends(m, i - 1)) {
         w.peak = fmax(w.peak, w.run);
@@ -185,7 +188,8 @@ static bool advance(struct solver *s, int i) {
 
 /* ---- ends ----------------------------------------------------------------------------------- */
 
-/* The stage that ends with this strategy. */
+/* Records the stage that ends behind op i with strategy `at`, if it fits and is the
+ * fastest. */
 static void end_strategy(struct solver *s, int i, int at) {
     const struct aceso_model *m = s->st->m;
     const struct aceso_strategy *w = &s->out->all.p[at];
@@ -196,7 +200,7 @@ static void end_strategy(struct solver *s, int i, int at) {
                         s->st->layout[w->first_layout].tp, l.algorithm);
     struct aceso_strategy ended = *w;
     ended.mib += s->in_flight * m->ops[m->op_of[i]].counts * c->activations;
-    /* A run up to the end counts, but not behind activations that are corrected. */
+    /* A run up to the end counts unless the last op but one is corrected (aceso_cost.c). */
     if (i > s->ask->first && !m->ops[m->op_of[i - 1]].corrected)
         ended.peak = fmax(w->peak, w->run);
     if (!to || held(&ended) > s->st->limits->mib)

@@ -3,7 +3,7 @@
  * little. And the meshes of what comes out: axes that are merged and named. All times are those of
  * datasheets. More settings: scripts/repro-search.sh. */
 #include "search/algorithms/algorithms.h"
-#include "search/space/space.h"
+#include "search/evaluate/evaluate.h"
 
 #include "../unit/tap.h"
 #include "common/progress.h"
@@ -12,14 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct setting {
+struct odd_case {
     const char *model, *set;
     int nodes, per_node;
     double inside, between; /* links, bytes/s */
     int64_t memory, batch;  /* 0: no limit */
 };
 
-static struct cluster cluster_of(const struct setting *t) {
+static struct cluster cluster_of(const struct odd_case *t) {
     struct cluster c = {0};
     json_t *links = json_pack("[{s:s, s:f, s:f}, {s:s, s:f, s:f}]", "level", "node",
                               "bandwidth", t->inside, "latency_us", 5.0, "level", "between",
@@ -129,7 +129,7 @@ static void problem_close(struct search_problem *p) {
     model_destroy(p->model);
 }
 
-static void test_setting(const struct setting *t) {
+static void test_setting(const struct odd_case *t) {
     int64_t micro[16];
     struct search_problem p = {.cluster = cluster_of(t),
                                .devices = t->nodes * t->per_node,
@@ -195,7 +195,7 @@ static void test_reached(const struct reached *t) {
 
 int main(void) {
     const int64_t GB = 1000000000;
-    const struct setting settings[] = {
+    const struct odd_case cases[] = {
         {"gpt:350M", NULL, 1, 4, 40e9, 0, 6 * GB, 64},
         {"gpt:6.7B", NULL, 2, 8, 40e9, 1e9, 40 * GB, 256},
         {"gpt:1.3B", "layers=256", 2, 4, 300e9, 50e9, 0, 64},
@@ -207,9 +207,9 @@ int main(void) {
         {"transformer:220M", NULL, 1, 2, 40e9, 0, 0, 64},
         {"mlp:wide", NULL, 1, 12, 12e9, 0, 0, 768},
     };
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (is_of_today((int64_t)i, 3))
-            test_setting(&settings[i]);
+            test_setting(&cases[i]);
     for (size_t i = 0; i < sizeof reached / sizeof *reached; i++)
         if (is_of_today((int64_t)i, 3))
             test_reached(&reached[i]);

@@ -22,9 +22,10 @@
 
 enum { LANES = 2, ROUNDS = 3, MOST_BRANCHES = 1000000 /* stages scored by dp or ilp */ };
 
-/* Gaps of the first round. Further ones helped in 21 of 54 settings, by up to 60 %; twice by 0.3 %
- * where the gap was 8 %, once by 0.4 % where it was 6.4 %. What starts from random pipelines was
- * better than the rest in five, whose gaps were 26 to 89 %. */
+/* Gaps: up to NEAR no further round runs, from FAR on mcmc also starts from random
+ * pipelines. Further rounds helped in 21 of 54 settings, by up to 60 %; twice by 0.3 %
+ * where the gap of the first round was 8 %, once by 0.4 % where it was 6.4 %. Random
+ * pipelines were better starts than the rest in five, whose gaps were 26 to 89 %. */
 static const double NEAR = 0.06, FAR = 0.2;
 
 /* Runs as a member of the portfolio, but computes only the lower bound. */
@@ -42,16 +43,17 @@ static const struct member {
     search_algorithm *run;
     int64_t
         most_stages; /* stages that it may score without a better plan; 0 = its own limit */
-    double least_gap; /* it runs only where the gap so far is as large */
+    double least_gap; /* it runs only where the gap is at least this */
 } members[] = {
     {0, 0, "hops", search_hops, 0, 0},
-    {0, 1, "bound", prove, 0, 0}, /* beside it */
-    /* Of 60 odd settings hops was behind grid in one, by 2.8 %. */
+    {0, 1, "bound", prove, 0, 0}, /* beside hops */
+    /* In one of 60 odd settings the plan of hops was slower than that of grid, by 2.8 %. */
     {1, 0, "grid", search_grid, 0, 0},
     /* Where neither hops nor grid found a plan that fits, these never did. */
     {2, 0, "gradient", search_gradient, 0, 0},
     {2, 0, "mcmc", search_mcmc, 40000, 0},
-    /* From random pipelines instead of the best plan: of 36 settings one was faster by 16 %. */
+    /* Starts from random pipelines, not from the best plan: of 36 settings one got
+     * faster, by 16 %. */
     {2, 1, "mcmc", search_mcmc, 200000, FAR},
 };
 enum { MEMBERS = sizeof members / sizeof *members };
@@ -79,7 +81,7 @@ static struct search *lane_make(const struct evaluate *ev) {
     return l;
 }
 
-/* Frees a lane; its candidates are counted as those of the first one. */
+/* Frees a lane, and adds the number of candidates that it scored to the first lane's. */
 static void lane_free(struct search *first, struct search *l) {
     if (!l)
         return;
@@ -99,8 +101,8 @@ static bool has_work(const struct portfolio *f, int lane) {
     return any;
 }
 
-/* Translates a candidate of one lane to another lane, which numbers layouts and meshes
- * in its own way. */
+/* Translates a candidate of one lane to another lane, which has its own store of layouts
+ * and meshes. */
 static void take_over(const struct space *to, const struct space *from,
                       const struct candidate *c, struct candidate *out) {
     candidate_copy(out, c);
@@ -111,7 +113,8 @@ static void take_over(const struct space *to, const struct space *from,
     }
 }
 
-/* Scores what a lane remembers in the pool of another one; c is scratch, and has it as that lane does. */
+/* Scores an entry of one lane's pool in another lane's pool. c is scratch, and receives the
+ * candidate as translated to that lane. */
 static struct score hand_over(struct pool *to, const struct pool *from,
                               const struct entry *k, struct candidate *c) {
     to->member = k->member;
@@ -119,11 +122,11 @@ static struct score hand_over(struct pool *to, const struct pool *from,
     return pool_score(to, c);
 }
 
-/* Merges what a lane found into another one: its best candidates, the ones that do not
- * fit or lack profile rows, and its incumbents. */
+/* Merges what one lane found into another: its best candidates, those that do not fit or
+ * lack profile rows, and its incumbents. */
 static void gather(struct pool *to, struct pool *from) {
     struct candidate c = candidate_make(to->space);
-    for (int i = 0; i < from->n_best + 2 && from != to; i++) {
+    for (int i = 0; i < from->n_best + 2; i++) {
         const struct entry *k = i < from->n_best    ? &from->best[i]
                                 : i == from->n_best ? &from->nearest
                                                     : &from->unknown;
@@ -131,16 +134,16 @@ static void gather(struct pool *to, struct pool *from) {
             continue;
         hand_over(to, from, k, &c);
     }
-    for (int i = 0; i < from->n_near && from != to; i++)
+    for (int i = 0; i < from->n_near; i++)
         hand_over(to, from, &from->near[i], &c);
-    for (int64_t i = 0; i < from->incumbents.n && from != to; i++) {
+    for (int64_t i = 0; i < from->incumbents.n; i++) {
         struct score score = hand_over(to, from, &from->incumbents.p[i].k, &c);
         pool_add_incumbent(to, &c, &score);
     }
     candidate_release(&c);
 }
 
-/* Prepares a lane for its next round; the first one starts from the best plan so far. */
+/* Prepares a lane for its next round, in which it starts from the best plan if `starts`. */
 static void set_out(struct search *l, struct pool *best, bool starts) {
     l->budget.evaluate_s = best->budget->evaluate_s;
     l->eval.reserve_bytes = best->ev->reserve_bytes;
@@ -228,9 +231,9 @@ static void run_round(struct portfolio *f, int round) {
     pool_keep_winners(&s->pool);
 }
 
-/* Is another round not worth its time? The best plan, which takes `us` when it is simulated, is within the
- * requested gap of the lower bound, or within NEAR of it; or NEAR does not bring it to the
- * plan that is to be beaten; or no plan fits, whatever a person would try. */
+/* Returns whether another round is not worth its time; `us` is the simulated time of the
+ * best plan. Either that plan is within NEAR or the requested gap of the lower bound, or it
+ * would not beat beat_us even if it were faster by NEAR, or no plan fits after grid ran. */
 static bool is_enough(const struct portfolio *f, double us) {
     const struct search *s = f->lanes[0];
     double beat_us = s->space.p.beat_us;

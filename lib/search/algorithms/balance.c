@@ -1,16 +1,16 @@
 /* Balancing: where to cut the list of ops once the devices and layouts of the stages are
  * settled.
  *
- * Every stage takes as many ops as it can within a bound of time and its memory; where
- * memory is short it recomputes as few blocks as will do. The least bound under which
- * all ops find a place is found by bisection. So one step does what would take many
- * single moves between neighbours, and a change of one stage is judged by what it is
- * worth after the others have made room. How far a stage reaches is bisected too, on the
- * prefix sums, so that a thousand layers cost little more than ten.
+ * Every stage takes as many ops as it can within a time bound and its memory; where memory
+ * is short it recomputes as few blocks as will do. The least bound under which all ops
+ * find a place is found by bisection. So one step does what would take many single moves
+ * between neighbours, and a change of one stage is judged by what it is worth after the
+ * others have made room. How far a stage reaches is bisected too, on the prefix sums, so
+ * that a thousand layers cost little more than ten.
  *
- * Stages end at cuts, where the fewest elements pass (space/cuts.c); a stage that reaches
- * none ends at an op, and all may if nothing fits otherwise. The time of a stage counts
- * what it takes from its neighbours. */
+ * Stages end at cuts, where the fewest elements pass (space/cuts.c). A stage that reaches
+ * none ends at any op, and so may all stages if nothing fits otherwise or if that is faster
+ * (find_finer). The time of a stage includes receiving from its neighbours. */
 #include "search/algorithms/gallop.h"
 #include "search/algorithms/improve.h"
 
@@ -18,11 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a stage takes at cuts. Bisection comes back to a few of them again and again, and many others
- * pass as many elements as the one before. */
+/* How long a stage takes to receive what passes a cut, as far as known. Bisection returns
+ * to a few cuts again and again, and many others pass as many elements as the last. */
 enum { KNOWN = 16 };
 struct prices {
-    int op[KNOWN]; /* by op % KNOWN; 0: not yet */
+    int op[KNOWN]; /* by op % KNOWN; 0: none yet */
     double us[KNOWN];
     bool asked;
     double elems, elems_us; /* asked last */
@@ -31,11 +31,11 @@ struct prices {
 struct fill {
     const struct prefix *prefix;
     struct long_lived
-        *far; /* of the first stage with this prefix; NULL: the model has none */
+        *far; /* shared by stages in a row that have one prefix; NULL: not needed */
     int rank;
-    struct prices before, behind; /* what passes going forward, and the gradients back */
+    struct prices before, behind; /* tensors in front of it, gradients behind it */
     struct in_flight in_flight;
-    uint64_t key;           /* of all that recompute depends on but ops and memory */
+    uint64_t key;           /* of all that recompute depends on, except ops and memory */
     double memory;          /* for its ops; 0 = no limit */
     int first, end, blocks; /* found last: the ops, and blocks recomputed */
     bool alike;             /* all stages from here on have this prefix */
@@ -49,7 +49,7 @@ struct filler {
     struct long_lived *fars; /* [stages], or NULL */
     double longest;
     bool fine;      /* stages may end at any op */
-    bool relaxed;   /* stages have any memory, and nothing passes between them */
+    bool relaxed;   /* no limit of memory, and nothing passes between stages */
     double most_us; /* slower candidates are of no use */
 };
 
@@ -60,7 +60,7 @@ static double time_of(const struct filler *f, const struct load *l) {
 
 /* ---- memory ----------------------------------------------------------------------------- */
 
-/* What ops first .. end-1 need of a device without recompute. */
+/* The bytes that ops first .. end-1 need on a device without recompute. */
 struct need {
     double fixed, slot[POOL_COUNT], temp, update;
 };
@@ -89,8 +89,8 @@ static double need_bytes(const struct fill *to, const struct need *n,
            fmax(fmax(n->temp, (double)l->temp), n->update);
 }
 
-/* Sets the fewest blocks of ops first .. end-1 that have to be recomputed for the memory of stage k, and
- * the time that this takes; -1 where all of them do not do. */
+/* Finds about the fewest blocks of ops first .. end-1 that stage k has to recompute to fit
+ * into its memory, and the time that this takes; -1 if it does not fit with all of them. */
 static void find_fewest(struct filler *f, int k, const struct brief *before, int first,
                         int end, struct fewest *found) {
     const struct fill *to = &f->fills[k];
@@ -111,18 +111,19 @@ static void find_fewest(struct filler *f, int k, const struct brief *before, int
     found->blocks = -1;
     if (least > to->memory)
         return;
-    /* Blocks are much alike, so the share that is missing is about the share of the blocks. */
+    /* Blocks are much alike, so their share is about the needed share of the savings. */
     int n = (int)ceil(all * (without - to->memory) / (without - least));
-    for (bool fits = false; !fits && n < all; n += !fits) {
+    for (bool fits = false; !fits; n += !fits) {
         st.recompute_blocks = n;
         l = eval_recompute(f->ev, to->prefix, &st);
-        fits = need_bytes(to, &need, &l) <= to->memory;
+        fits = n >= all || need_bytes(to, &need, &l) <= to->memory;
     }
     found->us = time_of(f, &l);
     found->blocks = n;
 }
 
-/* Candidates share most of their stages, and bounds are bisected: nine in ten answers are known. */
+/* Looks the answer up first: candidates share most of their stages, and bisection repeats
+ * itself, so nine in ten answers are known. */
 static const struct fewest *fewest_blocks(struct filler *f, int k,
                                           const struct brief *before, int first, int end) {
     const struct fill *to = &f->fills[k];
@@ -139,7 +140,7 @@ static const struct fewest *fewest_blocks(struct filler *f, int k,
 
 /* ---- what passes the cuts --------------------------------------------------------------- */
 
-/* Taken by the devices of stage k from a neighbour's. */
+/* Returns how long the devices of stage k take to receive elements from a neighbour. */
 static double take_us(struct filler *f, int k, int neighbour, double elems) {
     const struct candidate *c = f->c;
     double us = cost_message_us(
@@ -149,8 +150,9 @@ static double take_us(struct filler *f, int k, int neighbour, double elems) {
     return us;
 }
 
-/* What passes in front of an op, as its reader (which is in stage k) or its origin (else) wants
- * it. */
+/* Returns the elements that a device of stage k receives of what passes in front of an op:
+ * of tensors, as their first reader wants them, if `reader`; else of gradients, as their
+ * origins want them. */
 static double passing_elems(const struct filler *f, int k, int op, bool reader) {
     const struct space *sp = f->ev->space;
     const struct crossing *x = &sp->crossings[op];
@@ -164,8 +166,8 @@ static double passing_elems(const struct filler *f, int k, int op, bool reader) 
     return elems;
 }
 
-/* Of the cut in front of an op, to stage k: behind it, from the next stage, or before it. Chunks of
- * one group pass nothing. */
+/* Returns how long stage k takes to receive what passes in front of an op: from the next
+ * stage if `behind`, else from the one before. Chunks of a single group pass nothing. */
 static double price_us(struct filler *f, int k, int op, bool behind) {
     struct prices *p = behind ? &f->fills[k].behind : &f->fills[k].before;
     int neighbour = behind ? k + 1 : k - 1;
@@ -185,7 +187,8 @@ static double price_us(struct filler *f, int k, int op, bool behind) {
 
 /* ---- filling ---------------------------------------------------------------------------- */
 
-/* Do ops first .. end-1 fit into stage k? */
+/* Returns whether stage k can take ops first .. end-1 within the bound and its memory. Sets
+ * the time that they take and, in its fill, the blocks to recompute. */
 static bool reaches(struct filler *f, int k, const struct brief *before, int first, int end,
                     double bound, double *taken) {
     struct fill *to = &f->fills[k];
@@ -203,8 +206,8 @@ static bool reaches(struct filler *f, int k, const struct brief *before, int fir
     return *taken <= bound;
 }
 
-/* A stage that begins with op `first`, and its bound; of the farthest end that it reached, what it
- * takes and the blocks recomputed. */
+/* A stage that begins with op `first`, and its time bound. `taken` and `blocks` are its
+ * time and the blocks recomputed, with the end that was reached last. */
 struct reach {
     struct filler *f;
     int k, first;
@@ -223,7 +226,8 @@ static bool reaches_op(void *ctx, int end) {
     return true;
 }
 
-/* Fewer ops than the stage was found to reach; where it recomputes nothing, only its time changes. */
+/* Tests an end in front of one that was reached. Where the stage recomputes nothing, it
+ * reaches this one as well, and only its time changes. */
 static bool reaches_less(struct reach *r, int end) {
     if (end <= r->first || r->blocks)
         return end > r->first && reaches_op(r, end);
@@ -237,8 +241,8 @@ static bool reaches_cut(void *ctx, int cut) {
     return reaches_op(ctx, r->f->ev->space->cuts[cut]);
 }
 
-/* The last cut that the stage reaches or, if it reaches none, the last op: at most
- * `most`, and `first` if not even one op fits. */
+/* Returns the last cut that the stage reaches or, if it reaches none or need not end at
+ * one, the last op: at most `most`, and `first` if not even one op fits. */
 static int last_reached(struct reach *r, int most, int guess) {
     const struct space *sp = r->f->ev->space;
     if (r->f->fine)
@@ -251,15 +255,15 @@ static int last_reached(struct reach *r, int most, int guess) {
     return gallop(r->first, next <= most ? next : most + 1, guess, reaches_op, r);
 }
 
-/* The cut in front of an end or, if the stage has none, the op in front of it. */
+/* Returns the last cut in front of an end or, if the stage has none, the op before it. */
 static int end_before(const struct reach *r, int end) {
     const struct space *sp = r->f->ev->space;
     int cut = sp->cuts[sp->cut_before[end - 1]];
     return cut > r->first && !r->f->fine ? cut : end - 1;
 }
 
-/* From the end that was reached without the price of what passes there back to one that has time
- * for it, or to `first`. */
+/* Goes back from the end that was reached to one where the stage has time to receive what
+ * passes there, or to `first`. */
 static int go_back(struct reach *r, int end, double bound) {
     bool reached = true;
     r->bound = INFINITY;
@@ -269,16 +273,16 @@ static int go_back(struct reach *r, int end, double bound) {
     return end;
 }
 
-/* Ops first .. for stage k, as many as there can be, at least one: returns the end. What passes
- * between units is taken off first, and the end goes back from where more does if the stage
- * has no time for it. */
+/* Gives stage k as many ops from `first` on as it can take, but at least one, and returns
+ * their end. The bound leaves time for what passes between units, and where more passes,
+ * the end goes back until there is time for that. */
 static int fill(struct filler *f, int k, int first, double bound) {
     const struct structure *st = &f->ev->space->blocks.s;
     struct fill *to = &f->fills[k];
     int most = f->ev->space->p.model->n_ops - (f->c->n_stages - 1 - k);
     struct reach r = {f, k, first, prefix_brief(f->ev->space, to->prefix, first), 0, 0, 0};
     double in_us = price_us(f, k, first, false);
-    int same = first + to->end - to->first; /* as many ops as the last time */
+    int same = first + to->end - to->first; /* as many ops as last time */
     int guess = same < most ? structure_unit_of(st, same) : most;
     r.bound = bound - in_us - (guess > first ? price_us(f, k, guess, true) : 0);
     int last = go_back(&r, last_reached(&r, most, same), bound - in_us);
@@ -300,8 +304,8 @@ static int fill(struct filler *f, int k, int first, double bound) {
     return end;
 }
 
-/* Do stages k and those behind it take longer than the bound for all ops from this one on? So it is seen
- * early that a bound is too short. */
+/* Returns whether stage k and those after it, if all have one prefix, exceed the bound with
+ * the ops from `first` on. This shows early that a bound is too short. */
 static bool too_much(const struct filler *f, int k, int first, double bound) {
     const struct prefix *t = f->fills[k].prefix;
     double us = prefix_time_us(f->ev->space, t, f->ev->space->p.model->n_ops) -
@@ -309,7 +313,7 @@ static bool too_much(const struct filler *f, int k, int first, double bound) {
     return f->fills[k].alike && us > (f->c->n_stages - k) * bound * (1 + 1e-9);
 }
 
-/* All ops under this bound? */
+/* Fills the stages in turn; returns whether all ops find a place under the bound. */
 static bool fits(struct filler *f, double bound) {
     int at = 0;
     f->longest = 0;
@@ -359,7 +363,7 @@ static void prepare(struct filler *f) {
         to->rank = rank[k];
         /* What messages need is not known before the cuts, see make_room. */
         to->memory = (double)eval_stage_room(ev, rank[k], c->stages[k].devices);
-        to->memory *= (double)c->n_groups / c->n_stages; /* stages of a group share alike */
+        to->memory *= (double)c->n_groups / c->n_stages; /* a group's stages share evenly */
     }
     for (int k = c->n_stages - 1; k >= 0; k--)
         f->fills[k].alike =
@@ -368,7 +372,7 @@ static void prepare(struct filler *f) {
     free(rank);
 }
 
-/* Takes over the cuts that were found last. */
+/* Writes the cuts and recomputed blocks that were found last into the candidate. */
 static void apply(const struct filler *f) {
     for (int k = 0; k < f->c->n_stages; k++) {
         struct search_stage *st = &f->c->stages[k];
@@ -380,8 +384,8 @@ static void apply(const struct filler *f) {
     }
 }
 
-/* What the longest stage takes as the ops are cut now; INFINITY where one does not fit. A
- * candidate often differs a little from one that was balanced: then that is about what comes out. */
+/* Returns the time of the longest stage as the ops are cut now; INFINITY if one does not
+ * fit. A candidate often differs little from a balanced one, so this is near the result. */
 static double present_us(struct filler *f) {
     double most = 0;
     for (int k = 0; k < f->c->n_stages; k++) {
@@ -399,12 +403,13 @@ static double present_us(struct filler *f) {
     return most;
 }
 
-/* The least bound that was found and the largest that is known to be too short, 0 = none. */
+/* No bound below `low` is long enough; `high` is. */
 struct bounds {
     double low, high;
 };
 
-/* Steps down from what fits, a little at first, until it does not, and bisects what is between. */
+/* Steps down from the bound that fits, a little at first, until one does not, and then
+ * bisects between the two. */
 static void find_least(struct filler *f, struct bounds *b) {
     enum { MOST = 20 };
     double step = 0.005;
@@ -423,7 +428,7 @@ static void find_least(struct filler *f, struct bounds *b) {
     }
 }
 
-/* A bound under which everything has a place: the present one, or else any. */
+/* Finds a bound under which all ops have a place: that of the present cuts, or else any. */
 static bool find_any(struct filler *f, struct bounds *b) {
     double present = present_us(f);
     bool found = isfinite(present) && fits(f, present * (1 + 1e-9));
@@ -439,9 +444,10 @@ static bool find_any(struct filler *f, struct bounds *b) {
     return found;
 }
 
-/* Where stages have few blocks, cuts inside blocks even out what whole blocks leave uneven. They are
- * taken if the longest stage gets shorter by FINER: of t5:3B on 24 devices with 2.7 GB each, which a
- * pipeline of 13 stages fills, the step takes 12.5 s instead of 13.8. With 0.03 it does not. */
+/* Where stages have few blocks, cuts inside blocks even out what whole blocks leave uneven.
+ * They are taken if the longest stage gets shorter by FINER: with t5:3B on 24 devices with
+ * 2.7 GB each, which a pipeline of 13 stages fills, the step takes 12.5 s instead of 13.8.
+ * With 0.03 it does not. */
 static void find_finer(struct filler *f, struct bounds *b) {
     static const double FINER = 0.02;
     f->fine = true;
@@ -469,7 +475,7 @@ static bool balance_once(struct filler *f) {
     return found;
 }
 
-/* With stages that end at cuts, or at any op? */
+/* Returns whether all ops find a place if stages end at cuts, or else at any op. */
 static bool fits_either(struct filler *f, double bound) {
     f->fine = false;
     if (fits(f, bound))
@@ -478,9 +484,9 @@ static bool fits_either(struct filler *f, double bound) {
     return fits(f, bound);
 }
 
-/* Will it be slower than is of use, wherever it is cut? The longest stage takes its time once for each
- * micro-batch, so a few fillings show it, where balancing takes dozens. Two thirds of what hops offers
- * is. The first filling looks at time alone, since it is recompute that takes work. */
+/* Returns whether no cuts keep all stages within `longest`. A few fillings show it, where
+ * balancing takes dozens, and it holds for two thirds of what hops offers. The first
+ * filling looks at time alone, because recompute is what takes work. */
 static bool is_beyond(struct filler *f, double longest) {
     f->fine = f->relaxed = true;
     bool in_time = fits(f, longest);
@@ -488,8 +494,10 @@ static bool is_beyond(struct filler *f, double longest) {
     return !in_time || !fits_either(f, longest);
 }
 
-/* Leaves the guesses as they are from which balancing goes on: what it finds depends a little on them. Of
- * several stages on each group the longest one tells nothing. */
+/* Returns whether the candidate is of no use wherever it is cut. The longest stage takes
+ * its time once for each micro-batch, so it shows that, except where groups have several
+ * stages. Restores the guesses from which balancing goes on, because its result depends a
+ * little on them. */
 static bool is_hopeless(struct filler *f) {
     const int n = f->c->n_stages;
     const double longest = f->most_us / f->micro_batches;
@@ -509,8 +517,9 @@ static bool is_hopeless(struct filler *f) {
     return hopeless;
 }
 
-/* What messages and tied parameters need depends on the cuts. Where a stage exceeds its memory for
- * them, takes that off what its ops may have; false where none does. */
+/* What messages and tied parameters need depends on the cuts. Where a stage exceeds its
+ * memory because of them, takes the excess off what its ops may have. Returns false if no
+ * stage does. */
 static bool make_room(struct filler *f) {
     const struct candidate *c = f->c;
     if (!f->ev->space->p.memory_bytes || !eval_legal(f->ev, c))
@@ -520,15 +529,16 @@ static bool make_room(struct filler *f) {
     eval_overflows(f->ev, c, excess);
     for (int k = 0; k < c->n_stages; k++) {
         double over = excess[k % c->n_groups] * c->n_groups / c->n_stages;
-        f->fills[k].memory -= fmax(over, 0);
+        /* 0 would be no limit */
+        f->fills[k].memory = fmax(f->fills[k].memory - fmax(over, 0), 1);
         any |= over > 0;
     }
     free(excess);
     return any;
 }
 
-/* Once more, where messages left too little room. What fits nowhere then stays as it was cut, a little
- * too large. */
+/* Balances once more after make_room. A candidate that no longer fits anywhere stays as it
+ * was cut, a little too large. *found becomes false if it fits, but would be too slow. */
 static bool balance_again(struct filler *f, bool *found) {
     if (!is_hopeless(f))
         return balance_once(f);

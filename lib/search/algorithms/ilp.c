@@ -28,17 +28,18 @@ enum {
     PROGRAMS_OF_STAGE = 60,
     PROGRAMS_OF_BOUND = 60,
     MOST_PROGRAMS = 400, /* for the layouts of all stages together */
+    NONE = -1,
 };
 
 struct ilp {
     struct evaluate *ev;
-    struct memo choices; /* int [variables], by tables and limit; NULL: none fits */
+    struct memo choices; /* int [variables], by tables and limit; [0] = NONE: no answer */
     struct memo bounds;  /* double, by stage */
-    int64_t programs, stages, given_up; /* spent on layouts; stages that were given up */
-    int64_t bounding, bounded;          /* spent on bounds */
+    int64_t programs, stages;  /* programs and stages of layouts */
+    int64_t bounding, bounded; /* programs and stages of bounds */
 };
 
-/* ---- layouts of a stage ------------------------------------------------------------------------ */
+/* ---- layouts of a stage -------------------------------------------------------------- */
 
 /* Returns the bytes on a device that are left for what the tables count if all else
  * stays as it is. Stages on the same group share the memory equally. */
@@ -53,14 +54,15 @@ static double bytes_left(struct evaluate *ev, const struct candidate *c, int k,
 }
 
 /* Returns the best layouts; NULL if none fits into the limit, or if too much work is
- * needed to prove that they are within 1 % of the best. Equal stages are solved once. */
+ * needed to prove that they are within 1 % of the best. Equal stages share an answer. */
 static const int *choose(struct ilp *p, const struct stage_tables *t) {
     uint64_t bits;
     memcpy(&bits, &t->p.limit, sizeof bits);
     void **slot = memo_slot(&p->choices, memo_mix(t->hash, bits));
+    const int *known = *slot;
     int64_t left = MOST_PROGRAMS - p->programs;
-    if (*slot || left <= 0)
-        return *slot;
+    if (known || left <= 0)
+        return known && *known != NONE ? known : NULL;
     struct critical_answer a;
     struct critical_options o = {.programs =
                                      left < PROGRAMS_OF_STAGE ? left : PROGRAMS_OF_STAGE,
@@ -69,12 +71,13 @@ static const int *choose(struct ilp *p, const struct stage_tables *t) {
     critical_solve(&t->p, &o, &a);
     p->programs += a.programs;
     p->stages++;
-    if (a.programs == o.programs && a.bound < a.cost * 0.99) {
-        critical_answer_release(&a);
-        p->given_up++;
-    }
-    *slot = a.choice;
-    return a.choice;
+    if (a.choice && !(a.programs == o.programs && a.bound < a.cost * 0.99))
+        return *slot = a.choice;
+    critical_answer_release(&a);
+    int *none = mem_alloc(sizeof *none);
+    *none = NONE;
+    *slot = none;
+    return NULL;
 }
 
 /* Lays stage k out by its tables or, if these cannot be made or solved, by the layout
@@ -110,7 +113,7 @@ static bool lay_out(struct search *s, struct candidate *c, int k, void *ctx) {
     return choice ? changed : search_relayout(s, c, k);
 }
 
-/* ---- bounds -------------------------------------------------------------------------------------- */
+/* ---- bounds -------------------------------------------------------------------------- */
 
 /* Returns the bound with one level of ZeRO; 0 if the tables are not exact. */
 static double level_us(struct ilp *p, const struct setting *setting,
@@ -131,8 +134,8 @@ static double level_us(struct ilp *p, const struct setting *setting,
     return us;
 }
 
-/* Returns the least time of a stage over all strategies (branch_bound). Places whose
- * links are alike share one result. */
+/* Returns a lower bound of a stage's time over all strategies (branch_bound). Places
+ * whose links are alike share one result. */
 static double least_us(void *ctx, const struct search_stage *st, int64_t micro_batch,
                        int first_rank, bool apart) {
     struct ilp *p = ctx;
@@ -144,7 +147,7 @@ static double least_us(void *ctx, const struct search_stage *st, int64_t micro_b
     if (*slot)
         return *(double *)*slot;
     struct search_stage with = *st;
-    /* the stage's own mesh */
+    /* only to set the stage's own mesh */
     space_apply_preset(p->ev->space, &with, micro_batch, (struct preset){0});
     struct setting setting = {.devices = st->devices,
                               .micro_batch = micro_batch,
@@ -153,12 +156,13 @@ static double least_us(void *ctx, const struct search_stage *st, int64_t micro_b
                               .apart = apart};
     double *us = mem_alloc(sizeof *us);
     int levels = st->devices > 1 ? space_zero_levels(p->ev->space) : 1;
-    *us = INFINITY;
-    for (setting.zero = 0; setting.zero<levels && * us> 0; setting.zero++)
-        *us = fmin(*us, level_us(p, &setting, &with));
+    double least = INFINITY;
+    for (setting.zero = 0; setting.zero < levels && least > 0; setting.zero++)
+        least = fmin(least, level_us(p, &setting, &with));
     p->bounded++;
+    *us = least;
     *slot = us;
-    return *us;
+    return least;
 }
 
 int search_ilp(struct search *s, struct err *err) {

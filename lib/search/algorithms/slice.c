@@ -1,16 +1,15 @@
 /* Starts by the stages solver (lib/solve/stages/stages.h): for one micro-batch, the
  * number of stages, the ops and devices of each, and its uniform preset, all at once.
  *
- * The model is a row of units, which are instances of blocks or single ops, so cuts
- * fall between blocks. A column is a number of devices with a preset, a level of ZeRO
- * and a share of recomputed blocks. Prefix sums tell what any range of units costs in
- * a column, including what it takes from its neighbours, and for how many
- * micro-batches in flight it has memory. Where there are several kinds of devices, a
- * column is of one of them, and the kinds stand along the pipeline in the order of
- * their ranks or in reverse. The solver is exact for this problem. It leaves out that
- * messages depend on both neighbours and on the ranks of their devices, and that ramps
- * of unequal stages differ. hops goes on from here: cuts inside blocks, other layouts,
- * fewer recomputed blocks. */
+ * The model is a row of units (units.h), and cuts fall between them. A column is a
+ * number of devices with a preset, a level of ZeRO and a share of recomputed blocks.
+ * Prefix sums tell what any range of units costs in a column, including what it takes
+ * from its neighbours, and for how many micro-batches in flight it has memory. Where
+ * there are several kinds of devices, a column is of one of them, and the kinds stand
+ * along the pipeline in the order of their ranks or in reverse. The solver is exact for
+ * this problem. It leaves out that messages depend on both neighbours and on the ranks
+ * of their devices, and that ramps of unequal stages differ. hops goes on from here:
+ * cuts inside units, other layouts, fewer recomputed blocks. */
 #include "search/algorithms/grid.h"
 #include "search/algorithms/improve.h"
 #include "search/algorithms/units.h"
@@ -21,7 +20,7 @@
 
 enum {
     MOST_UNITS = 64,
-    MOST_QUANTA = 64,  /* devices go in so many equal portions at most */
+    MOST_QUANTA = 64,  /* equal portions of the devices, at most */
     MOST_COLUMNS = 12, /* of one number of devices */
 };
 
@@ -35,8 +34,8 @@ static const struct recompute_share {
  * unit alone. */
 struct sums {
     double time_us, fixed, slot, across;
-    /* Taking the tensors that pass in front of it (in_us) and their gradients
-     * (out_us); [1]: from another node. */
+    /* the time of receiving the tensors that pass in front of it (in_us) and their
+     * gradients (out_us); [1]: from another node */
     double in_us[2], out_us[2];
     double temp, update_temp;
 };
@@ -69,10 +68,10 @@ struct slicer {
     struct grid grid; /* for its experts */
 };
 
-/* ---- columns --------------------------------------------------------------------------- */
+/* ---- columns ------------------------------------------------------------------------- */
 
-/* The microseconds of reducing these gradients, as a share of the collective that
- * reduces all of the model's. */
+/* Returns the time of reducing these gradients, as their share of the collectives that
+ * reduce all of the model's. */
 static double reductions_us(const struct load *all, const double *all_us,
                             const struct load *l) {
     double us = 0;
@@ -129,7 +128,7 @@ static void fill_column(struct slicer *z, const struct prefix *t, struct column 
     cost_forget(&ev->cost);
 }
 
-/* Is `a` at most as slow and as large as b, over the whole model? */
+/* Returns whether `a` is no slower and no larger than b over the whole model. */
 static bool dominates(const struct slicer *z, const struct column *a,
                       const struct column *b) {
     const struct sums *x = &a->at[z->n_units], *y = &b->at[z->n_units];
@@ -137,8 +136,8 @@ static bool dominates(const struct slicer *z, const struct column *a,
            (!z->s->space.p.memory_bytes || (x->fixed <= y->fixed && x->slot <= y->slot));
 }
 
-/* Adds the column, unless another one with as many devices dominates it. The fastest
- * MOST_COLUMNS that do not dominate each other stay. */
+/* Adds the column, unless another one with as many devices dominates it. It drops those
+ * that it dominates and, if there are MOST_COLUMNS others, the slowest of them. */
 static void keep_column(struct slicer *z, struct column *c) {
     int64_t first = z->columns.n, slowest = -1, n = 0;
     while (first > 0 && z->columns.p[first - 1]->st.devices == c->st.devices &&
@@ -170,8 +169,8 @@ static void keep_column(struct slicer *z, struct column *c) {
     }
 }
 
-/* Everything that the first problem needs of a prefix is asked while the prefix still
- * exists; later ones read the memo. */
+/* Scoring may free prefixes. The first problem asks for everything while they still
+ * exist, and later problems find it in the memo. */
 static struct long_lived *long_lived_of(struct slicer *z, const struct prefix *t) {
     if (!z->long_lived.n || z->long_lived.p[z->long_lived.n - 1]->t != t) {
         struct long_lived *long_lived = mem_alloc(sizeof *long_lived);
@@ -285,7 +284,7 @@ static void find_columns(struct slicer *z) {
     }
 }
 
-/* ---- the solver's problem -------------------------------------------------------------- */
+/* ---- the solver's problem ------------------------------------------------------------ */
 
 /* Returns how many stages may follow a stage of these units in this column, by the
  * micro-batches in flight that fit; -1 if none fits. */
@@ -337,8 +336,8 @@ static void fill_config(const struct slicer *z, const struct stages_problem *p, 
     }
 }
 
-/* Adds places of a column; c.lo and c.hi count the devices behind the stage and its
- * own, as the solver does. */
+/* Adds places of a column. As in the solver, c.lo and c.hi count the devices of the stage
+ * and those behind it. */
 static void add_choice(struct stages_problem *p, int column, bool node_in, bool node_out,
                        struct stages_choice c) {
     int k = p->num_configs, ends = 2 * node_in + node_out;
@@ -351,8 +350,8 @@ static void add_choice(struct stages_problem *p, int column, bool node_in, bool 
     p->choices[p->num_choices++] = c;
 }
 
-/* Where nodes are alike: a stage may begin at every offset in a node at which it fits
- * or, if it is larger than a node, only at the begin of one. */
+/* Adds the places of a column where nodes are alike: a stage may begin at every offset
+ * in a node at which it fits or, if it is larger than a node, only at its start. */
 static void add_in_nodes(const struct slicer *z, struct stages_problem *p, int column,
                          int size) {
     int per = z->per_node / z->quantum, last = size < per ? per - size : 0;
@@ -405,7 +404,7 @@ static void make_problem(const struct slicer *z, struct stages_problem *p) {
 }
 
 /* Makes a candidate of the solver's plan, with its groups on the ranks that the plan
- * says. */
+ * gives them. */
 static void take_answer(const struct slicer *z, const struct stages_problem *p,
                         const struct stages_plan *plan, struct candidate *out) {
     int *order = mem_array((size_t)plan->n, sizeof *order);
@@ -465,8 +464,8 @@ static bool solve_orders(struct slicer *z, struct candidate *out) {
 }
 
 /* The columns do not count tensors that merely pass through a stage, nor buffers of
- * messages. So where the answer does not fit, it is solved again with that much less
- * memory. */
+ * messages. So if the answer does not fit, the problem is solved again with that much
+ * less memory. */
 static bool solve_within(struct slicer *z, struct candidate *out) {
     enum { TRIES = 3 };
     bool found = solve_orders(z, out);
@@ -477,18 +476,18 @@ static bool solve_within(struct slicer *z, struct candidate *out) {
         for (int64_t c = 0; c < z->columns.n; c++)
             z->columns.p[c]->memory -= (double)score.overflow;
         struct candidate less = candidate_make(&z->s->space);
-        bool recompute = solve_orders(z, &less);
-        if (recompute)
+        bool solved = solve_orders(z, &less);
+        if (solved)
             candidate_copy(out, &less);
         candidate_release(&less);
-        if (!recompute)
+        if (!solved)
             break;
     }
     return found;
 }
 
-/* ZeRO beyond the optimizer's state is tried only if `shard`; without a memory limit
- * nothing is sharded. */
+/* ZeRO beyond the optimizer's state is tried only if `shard` is set; without a memory
+ * limit nothing is sharded. */
 bool search_slice(struct search *s, int64_t micro_batch, bool shard,
                   struct candidate *out) {
     int levels = s->space.p.memory_bytes ? space_zero_levels(&s->space) : 1;

@@ -100,6 +100,7 @@ static void polish_starts(struct search *s, struct best *b, struct best *top,
             break;
         candidate_copy(&b->c, &starts[i].c);
         b->score = starts[i].score;
+        b->any = true;
         polish(s, b, lay_out, ctx);
         take_over(top, b);
     }
@@ -108,8 +109,8 @@ static void polish_starts(struct search *s, struct best *b, struct best *top,
     free(starts);
 }
 
-/* Large micro-batches come first: they have the fewest stages in flight, so that a
- * good plan is known early. */
+/* Large micro-batches come first, because they are usually the fastest: a good plan is
+ * then known early. */
 void sliced_pipelines(struct search *s, sliced_layouter *lay_out, void *ctx) {
     const struct search_problem *p = space_problem_of(&s->space);
     struct best b = {.c = candidate_make(&s->space), .next = candidate_make(&s->space)},

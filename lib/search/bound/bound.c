@@ -3,6 +3,7 @@
 
 #include "search/bound/bound_chain.h"
 #include "search/bound/bound_interleaved.h"
+#include "search/space/devices.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,9 +11,9 @@
 
 /* ---- what a group takes ------------------------------------------------------------------ */
 
-/* For each rate, the best range that ends with one of these ops, and the best range so
- * far. All rates pass over the ops together: each is a chain of additions, so several
- * at once take little more time than one. */
+/* For each rate, the excess of the best range that ends at the current op, and of the best
+ * range so far. All rates pass over the ops together: each is a chain of additions, so
+ * several at once take little more time than one. */
 struct stretches {
     double open[RATES], most[RATES];
 };
@@ -29,9 +30,9 @@ static inline void extend(struct stretches *t, const double *price, const double
     *t = x;
 }
 
-/* By how much the ops' duals over a range of the model can exceed rate times their
- * costs, at most. Two instances of a repeat stand for all instances but the first and
- * the last, because rates are so high that a whole instance is not worth its costs. */
+/* Finds by how much, at most, the duals over a range of the model exceed the rate times the
+ * costs. Two instances of a repeat stand for all but the first and the last, because at
+ * these rates a whole instance is not worth its costs. */
 static void find_excess(const struct relaxed *r, const double *price, const double *cost,
                         const double rates[RATES], double most[RATES]) {
     struct stretches t = {{0}, {0}};
@@ -49,8 +50,8 @@ static double ratio(double worth, double cost) {
     return cost > 0 && isfinite(cost) ? worth / cost : 0;
 }
 
-/* Finds the lines, from the rate at which no repeat is worth more than it costs to the
- * one at which no op is. */
+/* Finds rates from the one at which no repeat is worth more than it costs to the one at
+ * which no op is. */
 static void find_rates(const struct relaxed *r, const double *price, const double *cost,
                        double rates[RATES]) {
     const struct blocks *g = &r->ev->space->blocks;
@@ -105,8 +106,7 @@ static double most_taken(const struct relaxed *r, int size, int flight, double u
 
 /* ---- all groups -------------------------------------------------------------------------- */
 
-/* What groups can do, at most, beyond the price of their devices, if every device has
- * this price. */
+/* What a group of each size can take at most, by its micro-batches in flight. */
 struct offers {
     const struct relaxed *r;
     /* how many groups have this number of micro-batches in flight */
@@ -126,9 +126,9 @@ static double all_taken(const struct offers *o, double device) {
     return all;
 }
 
-/* Can the groups together do the whole model in this time? Any price of a device gives
- * an upper limit of what they do. It is convex in the price, so golden section finds
- * the best one. */
+/* Returns whether the groups together may do the whole model in this time. Any price of a
+ * device gives an upper limit of what they do. The limit is convex in the price, so golden
+ * section finds the lowest. */
 static bool may_do(const struct relaxed *r, double us) {
     enum { STEPS = 30 };
     static const double golden = 0.6180339887498949;
@@ -182,9 +182,9 @@ static double raise(const struct relaxed *r, double us, double enough_us) {
     return low;
 }
 
-/* Finds the best duals. Candidates are what the ops cost in a group in the middle of
- * the pipeline if all groups have equally many devices. Only `tried` of these numbers
- * of devices and every step-th price of a byte are tried. */
+/* Returns the best bound of several duals: what the ops cost in a group in the middle of
+ * the pipeline if all groups have equally many devices. Only `tried` of these numbers of
+ * devices and every step-th price of a byte are tried. */
 static double best_prices(struct relaxed *r, double enough_us, int tried, int step) {
     double best = 0;
     int even = 0, number = 0;
@@ -212,22 +212,13 @@ static double best_prices(struct relaxed *r, double enough_us, int tried, int st
     return best;
 }
 
-/* Is it known on which ranks each stage stands, and is using that not too much work? */
+/* Returns whether the ranks of each stage are known and using them is not too much work. */
 static bool has_order(const struct space *sp) {
     return sp->p.devices <= BOUND_PLACED_DEVICES && !sp->p.pins && !space_has_places(sp);
 }
 
 const char *bound_relaxation(const struct space *sp) {
     return has_order(sp) ? BOUND_PLACED : BOUND_PRICED;
-}
-
-/* Does the search consider this number of devices, or the devices of the first kinds
- * (idle.c)? */
-static bool is_number(const struct search_problem *p, int devices) {
-    bool any = p->devices % devices == 0;
-    for (int g = 0; g < p->cluster.n_groups; g++)
-        any |= p->cluster.groups[g].first_rank == devices;
-    return devices == p->devices || (p->may_idle && any);
 }
 
 /* Raises the bound by the places of groups, for pipelines on all devices or, where
@@ -239,7 +230,7 @@ static double placed_us(const struct relaxed *r, double us, double enough_us) {
     struct chain *h = chain_make(c);
     us -= norm_us;
     for (int d = p->devices; d > 0 && best > us; d--) {
-        if (!is_number(p, d))
+        if (d < p->devices && !(p->may_idle && devices_may_be(p, d)))
             continue;
         double plain = chain_raise(h, d, us, best);
         best = fmin(best, r->chunks > 1 ? fmin(plain, interleaved_raise(c, d, us, plain))
@@ -292,14 +283,14 @@ static double share_us(const struct relaxed *r) {
     return all / p->devices + (p->may_idle ? 0 : r->ev->graph.norm_us);
 }
 
-/* Is that a bound? It is where dividing an instruction never makes its parts faster
- * together than the whole, because then a group of several devices saves no work. */
+/* Returns whether share_us is a bound: it is where the parts of a divided instruction
+ * together never take less than the whole, because then a larger group saves no work. */
 static bool share_is_bound(const struct space *sp, const struct classes *classes) {
     return sp->p.provider->subadditive && classes->n == 1;
 }
 
-/* Starts from a rough bound: is there a pipeline in less than `enough_us`? All duals
- * are tried only where there may be one. */
+/* Raises a rough bound by places first. All duals are tried only where that leaves room
+ * for a pipeline in less than `enough_us`. */
 static void place_rough(struct part *p, double enough_us) {
     double rough = p->us, placed = 0;
     if (rough <= 0 || rough >= enough_us)
@@ -352,10 +343,10 @@ static double least_rough(struct evaluate *ev, struct part *parts, int n) {
     return least;
 }
 
-/* Every part gets a bound without places first; large micro-batches go first, which
- * are usually the fastest, so that the others are done quickly. Then places are added,
- * beginning with the lowest bound, so that the others only have to reach its result.
- * each: the bound of every part is wanted. */
+/* First every part gets a bound without places. Large micro-batches come first: they are
+ * usually the fastest, so the others are done quickly. Then places are added, beginning
+ * with the lowest bound, so that the others only have to reach its result. each: the bound
+ * of every part is wanted. */
 static double least_of(struct evaluate *ev, struct part *parts, int n, bool each) {
     bool order = has_order(ev->space);
     double least = INFINITY;
@@ -410,10 +401,10 @@ static struct part part_of(struct evaluate *ev, struct classes *classes, int i) 
         .i = i};
 }
 
-/* The bound by an even share of all work, where that is valid. Duals prove more than
- * that only through memory. If they prove little for groups that are just large enough
- * for all devices to be used, the lower bounds of larger groups, which are most of the
- * work, would be computed for nothing. Returns 0 where this does not apply. */
+/* The bound by an even share of all work, where that is valid. Duals prove more only
+ * through memory. If they prove little more for groups just large enough to use all
+ * devices, computing the lower bounds of larger groups, which is most of the work, would
+ * gain nothing. Returns 0 where the share is no bound or duals may prove more. */
 static double shared_us(struct evaluate *ev, struct classes *classes) {
     static const double LITTLE = 1.001;
     double least = INFINITY, priced = INFINITY;

@@ -4,24 +4,24 @@
  * which the ops behind can be done on u devices and the ops in front on the others.
  * For given i and d the best j is where both terms of the maximum cross, because,
  * messages apart, the work grows with j and T(j, ...) falls. The search starts there
- * and goes to both sides as long as either term without messages is below the best.
- * The d that was best for the previous op is tried first, so that most others are
- * excluded quickly.
+ * and goes to each side as long as the term that grows there, without messages, is below
+ * the best. The d that was best for the previous op is tried first, so that most others
+ * are excluded quickly.
  *
  * At first every stage is charged the memory of the last one, which holds one
  * micro-batch. Only where the price of bytes could say more about stages in front is T
- * computed again by the number of stages that follow, for those i and u that are still
- * open; a T that equals its first value needs no further work. */
+ * computed again for each number of stages that follow, for those i and u that are still
+ * open. A T that equals its first value needs no further work. */
 #include "search/bound/bound_chain.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* Numbers of following stages that are distinguished; in front of more stages, a stage is
- * charged the memory of one with this many behind it. */
+/* The most following stages that are distinguished: a stage in front of more is charged
+ * the memory of one with this many behind it. */
 enum { MOST_BEHIND = 8 };
-/* Limits the work per pipeline, counted in stages looked at (about a tenth of a
- * second); excluding a stage at once counts as a part of one. */
+/* Limits the work of one bound, counted in stages looked at, to about a tenth of a second.
+ * Excluding a stage at once counts as GLANCE of one. */
 static const double MOST_WORK = 6e6, GLANCE = 1. / 16;
 
 /* T(i, .) for the ops i from `first` to `end`; `least` is the minimum of T(i) and all
@@ -29,10 +29,9 @@ static const double MOST_WORK = 6e6, GLANCE = 1. / 16;
 struct row {
     int first, end;
     double *us, *least;
-    int *devices,
-        /* devices of the first stage, and the op behind its last; 0: nothing is
-         * possible in time */
-        *last;
+    /* devices of the first stage, and the op behind its last; 0: nothing is possible in
+     * time */
+    int *devices, *last;
 };
 
 struct chain {
@@ -48,14 +47,14 @@ struct chain {
     /* [size][n_ops + 1] the first op at or behind this one that cannot be done */
     int *legal;
     struct sums *priced; /* [size][flight][byte price] work with bytes at a price */
-    bool *binds; /* [size][flight] may some price of bytes raise the time of a stage? */
-    /* Does some price of bytes say more about stages in front than about the last one? */
+    bool *binds; /* [size][flight] some price of bytes may raise the time of a stage */
+    /* Some price of bytes may say more about stages in front than about the last one. */
     bool tells;
     int devices;        /* of the pipelines at hand */
     double limit_us;    /* for the pipelines at hand */
-    struct row *rows;   /* [devices + 1] T whatever follows */
+    struct row *rows;   /* [devices + 1] T with any number of stages that follow */
     struct row *behind; /* [MOST_BEHIND + 1][devices + 1] */
-    double looked, may_search_order;
+    double looked, most_work;
 };
 
 /* ---- sums -------------------------------------------------------------------------------- */
@@ -151,10 +150,10 @@ void chain_free(struct chain *h) {
 
 /* ---- a stage ------------------------------------------------------------------------------ */
 
-/* Stages of this many devices in front of the stages that a row is about. */
+/* A stage of d devices in front of those that a row is about. */
 struct step {
     const struct row *behind;
-    /* devices, the size as which they count, flights, first rank */
+    /* devices, indices of the size that they count as and of the flights, first rank */
     int d, size, flight, rank;
     const double *work;
 };
@@ -165,7 +164,8 @@ static struct step step_make(const struct chain *h, const struct row *behind, in
     return (struct step){behind, d, size, flight, rank, by_size(h, h->work, size)};
 }
 
-/* The time of the ops on the path in this range, going forward; 0 if there are none. */
+/* The forward time of the path in this range, with the message in front; 0 if none of its
+ * ops are there. */
 static double path_us(const struct chain *h, const struct step *t, int first, int end) {
     int from = h->c->next_on[first], to = h->c->last_on[end];
     const double *forward = by_size(h, h->forward, t->size);
@@ -175,9 +175,8 @@ static double path_us(const struct chain *h, const struct step *t, int first, in
            (first ? cuts_path_us(h->c, first, t->d, t->rank) : 0);
 }
 
-/* The time of the stage and all behind it, without messages and the price of bytes, from
- * when its path arrives. Work that it may have done on its first micro-batch before that is
- * left out. */
+/* The work of the stage from when its path arrives, without messages and the price of
+ * bytes. What it may have done on its first micro-batch before that is left out. */
 static inline double bare_us(const struct chain *h, const struct step *t, int first,
                              int end) {
     int on = h->c->next_on[first], from = on < end ? on : end;
@@ -226,7 +225,8 @@ static void try_end(struct chain *h, const struct step *t, int first, int end, d
     *last = end;
 }
 
-/* Returns the least time below `best`, and the end of the stage that has it. */
+/* Returns the least time below `best`, with the end of its stage in *last; `best` if there
+ * is none. */
 static double best_end(struct chain *h, const struct step *t, int first, double best,
                        int *last) {
     const struct row *b = t->behind;
@@ -252,11 +252,10 @@ static double best_end(struct chain *h, const struct step *t, int first, double 
 /* ---- all stages --------------------------------------------------------------------------- */
 
 static bool gives_up(const struct chain *h) {
-    return h->looked > h->may_search_order;
+    return h->looked > h->most_work;
 }
 
-/* Finds the ops i for which what is in front and what is behind may both be done in
- * time. */
+/* Finds the ops i for which the ops in front and those behind may both be done in time. */
 static void find_window(const struct chain *h, int devices, int *first, int *end) {
     double all = h->alone[h->n_ops];
     int lo = 0, hi = h->n_ops;
@@ -312,7 +311,7 @@ static void rows_free(struct row **rows, int n) {
     *rows = NULL;
 }
 
-/* Tries first stages of this many devices for op i of the row. */
+/* Tries first stages on the devices of the step for op i of the row. */
 static void try_devices(struct chain *h, struct row *row, int i, const struct step *t) {
     double best = best_end(h, t, row->first + i, row->us[i], &row->last[i]);
     row->devices[i] = best < row->us[i] ? t->d : row->devices[i];
@@ -349,8 +348,8 @@ static double fill_rows(struct chain *h) {
     return gives_up(h) ? 0 : row_total(&h->rows[h->devices]);
 }
 
-/* Finds the best pipeline from op i of a row on and charges each of its stages for its
- * true number of flights; returns its time, and its number of stages in *n. */
+/* Finds the best pipeline from op `first` of a row on and charges each of its stages for
+ * its true number of flights. Returns its time, and its number of stages in *n. */
 static double told_us(const struct chain *h, int devices, int first, int *n) {
     const struct row *row = &h->rows[devices];
     int d = devices ? row->devices[first - row->first] : 0;
@@ -369,8 +368,8 @@ static struct row *behind_at(const struct chain *h, int behind, int devices) {
     return &h->behind[behind * (h->devices + 1) + devices];
 }
 
-/* Tries stages in front of exactly `behind` others, or of at least that many for the
- * largest number. */
+/* Tries first stages of pipelines of `behind` stages or, if that is the largest number, of
+ * at least as many. */
 static void try_behind(struct chain *h, struct row *row, int behind, int devices, int i,
                        int d) {
     int least = behind - 1, most = behind == MOST_BEHIND ? behind : behind - 1;
@@ -397,7 +396,7 @@ static void fill_behind(struct chain *h, int behind, int devices) {
     row_finish(h, row);
 }
 
-/* Computes T by the number of stages that follow, for all i that are still open. */
+/* Computes T for each number of stages, for all i that are still open. */
 static double fill_all_behind(struct chain *h) {
     double best = INFINITY;
     h->behind =
@@ -420,9 +419,9 @@ static double within_us(struct chain *h, double limit_us) {
     int n;
     if (h->tells && best > 0 && isfinite(best) && told_us(h, h->devices, 0, &n) > best) {
         double looked = h->looked;
-        h->may_search_order += MOST_WORK;
+        h->most_work += MOST_WORK;
         best = fmax(best, fill_all_behind(h));
-        h->may_search_order -= MOST_WORK;
+        h->most_work -= MOST_WORK;
         h->looked = looked;
     }
     rows_free(&h->rows, h->devices + 1);
@@ -443,13 +442,13 @@ static double raise(struct chain *h, double us, double enough_us) {
 }
 
 double chain_raise(struct chain *h, int devices, double us, double enough_us) {
-    /* if enough_us is at most this factor away, it is the next limit */
+    /* If enough_us is at most this factor away, it is the first limit. */
     static const double NEAR = 1.5;
     if (us <= 0)
         return us;
     h->devices = devices;
     h->looked = 0;
-    h->may_search_order = MOST_WORK;
+    h->most_work = MOST_WORK;
     if (enough_us <= NEAR * us) {
         double best = within_us(h, enough_us);
         if (best > 0)

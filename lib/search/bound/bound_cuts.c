@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The four kinds of messages: forward (TAKE) or a gradient back (BACK), to a
- * neighbouring group or to any other one (FAR). */
+/* The four kinds of messages that a group receives: a tensor (TAKE) or a gradient (BACK),
+ * from the neighbouring group (NEAR) or from any one on that side (FAR). */
 enum which { TAKE_FAR, TAKE_NEAR, BACK_FAR, BACK_NEAR, WHICH_COUNT };
 
 /* ---- messages ---------------------------------------------------------------------------- */
@@ -21,7 +21,7 @@ static double message_us(const struct cuts *c, int64_t sender, int64_t receiver,
     return us;
 }
 
-/* Into how many shards a tensor may be split on d devices, at most. */
+/* The most shards into which a tensor may be split on d devices. */
 static int shards_of(const struct cuts *c, int d) {
     return c->r->sizes[c->r->size_of[d]];
 }
@@ -34,8 +34,8 @@ static int64_t flows_of(const struct cuts *c, int64_t rank, int64_t n) {
     return u.end - rank;
 }
 
-/* The message between d devices from `rank` on, which receive it, and n devices from
- * `other` on. Whichever end moves more bytes bounds the time. */
+/* The time of a message to d devices from `rank` on from n devices from `other` on. The end
+ * that moves more bytes sets it, so the lesser time of both ends is a lower bound. */
 static double exact_us(const struct cuts *c, const struct cut_kind *k, int64_t rank, int d,
                        int64_t other, int n) {
     int mine = shards_of(c, d), theirs = shards_of(c, n);
@@ -43,8 +43,8 @@ static double exact_us(const struct cuts *c, const struct cut_kind *k, int64_t r
     return fmin(there, message_us(c, rank, other, n, k, theirs < mine ? theirs : mine));
 }
 
-/* The least time to a neighbouring group. Of several groups on the same node only
- * those are tried that share a link with fewer devices per byte than the ones before. */
+/* The least time from a neighbouring group. Of several groups that begin on the same node,
+ * only those that load a shared link less than the ones before are tried. */
 static double near_us(const struct cuts *c, const struct cut_kind *k, int64_t rank, int d,
                       bool back) {
     const struct relaxed *r = c->r;
@@ -65,8 +65,8 @@ static double near_us(const struct cuts *c, const struct cut_kind *k, int64_t ra
     return isfinite(best) ? best : 0;
 }
 
-/* The least time to any group in front or behind. A profile may have a link for every
- * distance, which would be too many to ask for. */
+/* The least time from any group in front or behind. With a profile it is 0, because a
+ * profile may have a link for every distance, which would be too many to ask for. */
 static double far_us(const struct cuts *c, const struct cut_kind *k, int64_t rank, int d,
                      bool back) {
     const struct space *sp = c->r->ev->space;
@@ -84,9 +84,9 @@ static double far_us(const struct cuts *c, const struct cut_kind *k, int64_t ran
     return isfinite(best) ? best : 0;
 }
 
-/* Returns a rank with equal costs. If all nodes are alike, only the place in the node
- * counts, and whether it is the first node; the groups beside it are those that may
- * stand beside the first or the last such place. */
+/* Returns the rank that stands for this one. If all nodes are alike, only the place in the
+ * node counts, and whether it is the first node. The first such place has the most groups
+ * behind it and the last one the most in front, so their costs are no higher. */
 static int alias_of(const struct cuts *c, int rank, bool back) {
     if (!c->node || rank < c->node)
         return rank;
@@ -143,7 +143,7 @@ double cuts_addition_us(const struct cuts *c, int kind, int d) {
 
 double cuts_path_us(struct cuts *c, int first, int d, int rank) {
     int on = c->next_on[first];
-    const struct edge *e = on < c->n_ops ? c->strategy[on] : NULL;
+    const struct edge *e = on < c->n_ops ? c->path_edge[on] : NULL;
     int kind = e ? c->kind_of[e - c->r->ev->space->blocks.s.edges] : -1;
     bool near = e && e->origin == first - 1;
     return kind < 0 ? 0 : us_at(c, kind, near ? TAKE_NEAR : TAKE_FAR, d, rank);
@@ -160,8 +160,8 @@ static int kind_at(struct cuts *c, enum dtype dtype, double elems) {
     return k;
 }
 
-/* Gives equal tensors, by type and size, one number. Parameters and tensors that
- * nobody reads pass no cut. */
+/* Gives tensors of equal type and size one number. Parameters and tensors that nobody
+ * reads pass no cut. */
 static void find_kinds(struct cuts *c) {
     const struct graph *g = &c->r->ev->graph;
     const struct model *m = g->b->x.model;
@@ -180,7 +180,7 @@ static void find_kinds(struct cuts *c) {
     }
 }
 
-/* Messages are computed when they are first asked for; additions at once. */
+/* Times of additions are computed here, those of messages when they are first asked for. */
 static void find_costs(struct cuts *c) {
     const struct relaxed *r = c->r;
     c->n_places = c->node && 2 * c->node < r->ev->space->p.devices
@@ -207,16 +207,16 @@ static void find_path(struct cuts *c) {
     const struct structure *st = &c->r->ev->space->blocks.s;
     int n = c->n_ops, last = 0, on = n;
     int *length = mem_array((size_t)n, sizeof *length);
-    c->strategy = mem_array((size_t)n + 1, sizeof *c->strategy);
+    c->path_edge = mem_array((size_t)n + 1, sizeof *c->path_edge);
     c->next_on = mem_array((size_t)n + 1, sizeof *c->next_on);
     c->last_on = mem_array((size_t)n + 1, sizeof *c->last_on);
-    /* in order of their origins, so that what is in front is done */
+    /* Edges are sorted by origin, so the length of an origin is final. */
     for (int e = 0; e < st->n_edges; e++) {
         const struct edge *edge = &st->edges[e];
         for (int i = 0; i < edge->n && edge->tensor >= 0; i++)
             if (length[edge->readers[i]] <= length[edge->origin]) {
                 length[edge->readers[i]] = length[edge->origin] + 1;
-                c->strategy[edge->readers[i]] = edge;
+                c->path_edge[edge->readers[i]] = edge;
             }
     }
     for (int i = 0; i < n; i++)
@@ -224,7 +224,7 @@ static void find_path(struct cuts *c) {
     for (int i = n; i >= 0; i--) {
         bool member = i == last;
         on = member ? i : on;
-        last = member && c->strategy[i] ? c->strategy[i]->origin : last;
+        last = member && c->path_edge[i] ? c->path_edge[i]->origin : last;
         c->next_on[i] = on;
     }
     c->last_on[0] = -1;
@@ -257,7 +257,7 @@ void cuts_free(struct cuts *c) {
     free(c->gives);
     free(c->us);
     free(c->addition_us);
-    free(c->strategy);
+    free(c->path_edge);
     free(c->next_on);
     free(c->last_on);
     free(c);

@@ -4,12 +4,12 @@
  * The groups of a pipeline are on neighbouring ranks, in its order. A message goes
  * from the first rank of one group to the first rank of the other (cost_transfer). All
  * devices together move each element of the tensor once, so one of them moves at least
- * an even share. Where the other group is not known, the fastest link to any group it
- * can be counts, without other flows on it.
+ * an even share. Where the other group is not known, the fastest link to any possible one
+ * counts, without other flows on it.
  *
- * Some ops depend on each other from the first op to the last: the path. A group
- * cannot start a micro-batch's ops on the path before the group in front has done its
- * own, and the ops between. */
+ * The path is a longest chain of ops that depend on each other. A group cannot start a
+ * micro-batch's ops on the path before the group in front has done its own and all ops
+ * between these. */
 #ifndef WEFT_BOUND_CUTS_H
 #define WEFT_BOUND_CUTS_H
 
@@ -24,14 +24,12 @@ struct cuts {
         enum dtype dtype;
         double elems;
     } * kinds;
-    int *kind_of; /* [edges] -1: passes no cut, like parameters */
+    int *kind_of; /* [edges] -1: passes no cut, such as a parameter */
     bool *gives;  /* [edges] a gradient comes back */
-    int *next_on,
-        /* [ops + 1] of the path: the first op at or behind this one, the last one
-         * before it */
-        *last_on;
+    /* [ops + 1] of the path: the first op at or behind this one, the last one before it */
+    int *next_on, *last_on;
     /* [ops] for an op of the path: how it depends on the one before */
-    const struct edge **strategy;
+    const struct edge **path_edge;
     int n_places; /* ranks that are distinguished */
     double *us; /* [kind][which][place][devices], see bound_cuts.c; -1: not computed yet */
     double *addition_us; /* [kind][size] */
@@ -52,10 +50,8 @@ struct cut_walk {
     int other; /* the stage's op that reads it, or that made it */
     /* ops between the cut and the tensor's other end; 0: the next stage has it */
     int between;
-    bool
-        /* The lower bound of the reader, which is not the tensor's first, includes
-         * adding a gradient. */
-        later;
+    /* the reader is not the tensor's first: its lower bound includes adding a gradient */
+    bool later;
 };
 
 /* Moves on for a stage of ops first .. end-1; false behind the last tensor. */
@@ -95,8 +91,8 @@ static inline bool cuts_next_back(const struct cuts *c, int first, int end,
     return false;
 }
 
-/* Microseconds of a micro-batch that a stage of ops first .. end-1 on d devices from
- * `rank` on needs to receive tensors and gradients. */
+/* Microseconds per micro-batch in which a stage of ops first .. end-1 on d devices from
+ * `rank` on receives tensors (take) and gradients (back). */
 double cuts_take_us(struct cuts *c, int first, int end, int d, int rank);
 double cuts_back_us(struct cuts *c, int first, int end, int d, int rank);
 /* Microseconds in which a group of d devices from `rank` on receives a tensor of one
@@ -105,8 +101,7 @@ double cuts_between_us(const struct cuts *c, int kind, int rank, int other, int 
 /* The part of a reader's lower bound that it has only if it is not the tensor's first
  * reader (op_bounds_addition_us). */
 double cuts_addition_us(const struct cuts *c, int kind, int d);
-/* Microseconds of the path's message in front of the first op on it at or behind
- * `first`. */
+/* Microseconds of the message to the first op of the path at or behind `first`. */
 double cuts_path_us(struct cuts *c, int first, int d, int rank);
 
 #endif

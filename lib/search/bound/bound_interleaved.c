@@ -10,8 +10,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* A tensor that passes a cut, or its gradient: the time per micro-batch if the stage
- * at the cut has the op at the other end. */
+/* A tensor that passes a cut, or its gradient, and the time per micro-batch in which a
+ * stage at the cut receives it if the stage has this op. */
 struct passed {
     int op;
     double us;
@@ -23,20 +23,19 @@ struct crossed {
 struct turns {
     struct cuts *c;
     const struct relaxed *r;
-    int groups, d, size; /* devices of a group; the index of the size as which they count */
-    /* Groups are distinguished only up to this number: two that differ by more than a
-     * multiple of it are on different nodes in the same way. */
+    int groups, d, size; /* devices of a group; index of the size that they count as */
+    /* Groups whose numbers differ by a multiple of this stand alike on their nodes. */
     int period;
     struct cut_costs {
         double take_near, take_any, back_near, back_any;
         /* [period + 1][kinds]; the last row is between the last group and the first */
     } * costs;
-    /* [n_ops + 1] what passes a cut in front of an op, as ranges of one list */
+    /* [period + 1][n_ops + 1] what passes a cut in front of an op, as ranges of one list */
     struct crossed *taken, *back_over;
     ARR(struct passed) passed;
     /* [n_ops + 1] prefix sums over the ops of the model */
     double *work, *forward, *micro;
-    bool back; /* The way back counts, and the end of the step does not. */
+    bool back; /* counts the way back, but not the end of the step */
 };
 
 /* ---- cuts -------------------------------------------------------------------------------- */
@@ -74,7 +73,7 @@ static void find_costs(struct turns *t) {
     }
 }
 
-/* Returns the row of costs for the two groups at cut k. */
+/* Returns the row of costs for the two groups on both sides of cut k. */
 static int class_of(const struct turns *t, int k) {
     int from = (k - 1) % t->groups;
     return from == t->groups - 1 ? t->period : from % t->period;
@@ -127,7 +126,7 @@ static void find_passed(struct turns *t) {
         }
 }
 
-/* The part of this that a stage of ops first .. end-1 receives. */
+/* The time in which a stage of ops first .. end-1 receives its part of what passes. */
 static inline double passed_us(const struct turns *t, const struct crossed *x, int first,
                                int end) {
     double us = 0;
@@ -139,22 +138,21 @@ static inline double passed_us(const struct turns *t, const struct crossed *x, i
 
 /* ---- all groups together ------------------------------------------------------------------- */
 
-/* The first stages delay the groups behind them, which begin when the first
- * micro-batch's path has come through, except for what stands in front of it there,
- * and the last micro-batch has to go back. Returns the delay that stage k adds for all
- * groups together. */
-static double strategy_us(const struct turns *t, int k, int first, int end) {
+/* Returns the delay that stage k adds, summed over all groups. The groups behind a first
+ * stage wait until the first micro-batch's path has come through it, except with ops in
+ * front of their own path, and the last micro-batch has to go back through it. */
+static double delay_us(const struct turns *t, int k, int first, int end) {
     const struct cuts *c = t->c;
     int from = c->next_on[first] < end ? c->next_on[first] : end, to = c->last_on[end] + 1;
     if (k >= t->groups)
         return 0;
-    const double *strategy = t->back ? t->micro : t->forward;
-    double path = to > from ? strategy[to] - strategy[from] : 0;
+    const double *until = t->back ? t->micro : t->forward;
+    double path = to > from ? until[to] - until[from] : 0;
     return (t->groups - 1 - k) * path -
            (t->back ? 2 : 1) * (t->work[from] - t->work[first]) / t->r->m;
 }
 
-/* Adds stage k: for each end, the least time of it and those in front of it, if none
+/* Adds stage k: finds for each end the least time of it and the stages in front, if none
  * takes longer than the limit. */
 static void add_stage(const struct turns *t, int k, double limit_us, const double *before,
                       double *after) {
@@ -169,7 +167,7 @@ static void add_stage(const struct turns *t, int k, double limit_us, const doubl
                 break;
             if (k == last && end < n)
                 continue;
-            double all = before[first] + strategy_us(t, k, first, end);
+            double all = before[first] + delay_us(t, k, first, end);
             if (all >= after[end])
                 continue;
             double us = k ? passed_us(t, &in[first], first, end) : 0;
@@ -178,8 +176,8 @@ static void add_stage(const struct turns *t, int k, double limit_us, const doubl
         }
 }
 
-/* The least time of receiving over all cuts, with the paths there and back, if no
- * stage takes longer than the limit; INFINITY if one has to. */
+/* The least time of receiving over all cuts, with the delays by the path, if no stage
+ * takes longer than the limit; INFINITY if one has to. */
 static double passing_us(const struct turns *t, double limit_us) {
     int n = t->c->n_ops;
     double *rows = mem_array(2 * (size_t)n + 2, sizeof *rows);
@@ -197,7 +195,7 @@ static double passing_us(const struct turns *t, double limit_us) {
     return all;
 }
 
-/* All ops on groups of this size, with memory charged by prices of bytes. */
+/* The time of all ops on groups of this size, with memory charged by prices of bytes. */
 static double all_us(const struct turns *t) {
     const struct relaxed *r = t->r;
     double most = 0;
@@ -222,7 +220,7 @@ static double share_us(struct turns *t, double all, double limit_us) {
 /* The bound with this number of groups, found by bisection over the limit of a stage. */
 static double groups_raise(struct turns *t, double us, double enough_us) {
     enum { STEPS = 4 };
-    /* pairs of ops at which stages may begin and end; more take over a second */
+    /* pairs of ops where a stage may begin and end; more take over a second */
     static const double MOST_WORK = 1e6;
     double all = all_us(t), n = t->c->n_ops;
     if (!isfinite(all))

@@ -17,26 +17,25 @@ struct local {
 
 /* Facts of an op that do not depend on layouts. */
 struct trait {
-    bool looked;
-    unsigned keeps; /* operands that it keeps, as bits, */
-    bool keeps_own; /* and results */
+    unsigned keeps; /* operands that it keeps, as bits */
+    bool keeps_own; /* it keeps results */
     /* of the operands that it keeps, those that no op before it is charged for */
     unsigned counts;
     /* the op that made what it keeps; -1: it cannot be computed again */
     int maker[OP_BOUND_ITEMS];
-    /* the cost of computing it again is shared among this many */
+    /* this many items share the cost of computing it again */
     int shares[OP_BOUND_ITEMS];
     double readers[KIND_MAX_SLOTS]; /* uses of an operand's tensor in the whole model */
-    unsigned gives;                 /* operands that it gives a gradient, as bits, */
-    unsigned later;            /* and those whose tensor is read by an op before it, too */
-    bool read[KIND_MAX_SLOTS]; /* results that some op reads */
+    unsigned gives;                 /* operands that it gives a gradient, as bits */
+    unsigned later;                 /* operands whose tensor an op before it also reads */
+    bool read[KIND_MAX_SLOTS];      /* results that some op reads */
 };
 
-/* The strategies of all ops that are equal in this respect, with one micro-batch. */
+/* The strategies with one micro-batch, shared by all ops that are alike (spot_hash). */
 struct strategies {
     int n;
     struct op_bound_strategy *p;
-    double forward_us; /* the least */
+    double forward_us; /* the least of all strategies */
 };
 
 struct op_bounds {
@@ -44,7 +43,7 @@ struct op_bounds {
     struct trait *traits; /* [ops of the deduplicated model] */
     struct memo locals, sums, shares, strategies;
     struct layout *at; /* [nodes] scratch */
-    bool pinned; /* the effects of pins on communication and memory are not looked into */
+    bool pinned; /* with pins, whose effects on communication and memory are not known */
     int n_first, first[MOST_FIRST];
     struct device_class class; /* end 0: all devices */
 };
@@ -94,8 +93,8 @@ int op_bound_operand(const struct model_op *o, int tensor);
 const struct local *op_bound_local(struct op_bounds *f, int op, const struct mesh *mesh,
                                    const struct layout *l, int64_t micro_batch,
                                    int devices);
-/* Finds the traits of an op; and, once all ops have theirs, which op is charged for
- * what is kept. */
+/* Find the traits of an op and, once all ops have theirs, which op is charged for what is
+ * kept. */
 void op_bound_find_traits(struct op_bounds *f, int op);
 void op_bound_share_kept(struct op_bounds *f);
 

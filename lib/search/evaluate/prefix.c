@@ -17,7 +17,7 @@ static void prefix_free(void *p) {
     free(t);
 }
 
-/* All arrays of a prefix are in one piece of memory, whose size counts for eval_trim. */
+/* All arrays of a prefix share one allocation, whose size counts for eval_trim. */
 static struct prefix *prefix_make(struct evaluate *ev) {
     const struct blocks *g = &ev->space->blocks;
     size_t n = (size_t)g->x.model->n_ops + 1, repeats = (size_t)g->s.n_repeats;
@@ -95,7 +95,8 @@ struct in_flight candidate_in_flight(struct evaluate *ev, const struct candidate
         schedule_pools(c->schedule, k, c->n_stages, c->n_groups, m, f.n);
         return f;
     }
-    uint64_t key = memo_mix(memo_mix(1, (uint64_t)c->n_stages), (uint64_t)c->n_groups);
+    uint64_t key = memo_mix(memo_mix(1 + (uint64_t)c->schedule, (uint64_t)c->n_stages),
+                            (uint64_t)c->n_groups);
     void **slot =
         memo_slot(&ev->in_flight, memo_mix(memo_mix(key, (uint64_t)m), (uint64_t)k));
     if (!*slot) {
@@ -106,7 +107,7 @@ struct in_flight candidate_in_flight(struct evaluate *ev, const struct candidate
     return *(struct in_flight *)*slot;
 }
 
-/* Candidates that are scored in a row share stages; what was summed long ago is seldom asked for. */
+/* Candidates that are scored in a row share stages, so older sums are seldom asked for. */
 void eval_trim(struct evaluate *ev) {
     if (ev->sums.n >= MOST_SUMS)
         memo_release(&ev->sums, free);
@@ -163,8 +164,7 @@ struct brief prefix_brief(const struct space *sp, const struct prefix *t, int op
     return b;
 }
 
-/* Returns the largest of v[first .. end-1]; for whole spans it looks at the spans'
- * largest. */
+/* Returns the largest of v[first .. end-1]. Whole spans are looked up in of_span. */
 static int64_t largest(const int64_t *v, const int64_t *of_span, int first, int end) {
     int64_t most = 0;
     for (int i = first; i < end;) {
@@ -176,8 +176,9 @@ static int64_t largest(const int64_t *v, const int64_t *of_span, int first, int 
     return most;
 }
 
-/* The ops of the deduplicated model that stand for ops first .. end-1 are one range of
- * it, unless both ends lie in instances that the second instance stands for. */
+/* Finds the range of the deduplicated model that stands for ops first .. end-1: from the
+ * op for the first to the op for the last, and all of the second instance of a repeat
+ * where it stands for instances in between. */
 static void small_range(const struct blocks *g, int first, int end, int *from, int *to) {
     int r = g->s.repeat_of[first];
     *from = g->x.of[first];

@@ -27,21 +27,20 @@ struct maker {
     struct stage_tables *t;
     bool all;
     double m, most_elems;
-    /* by mesh axes: of one element of a gradient; negative: not known yet */
+    /* by set of mesh axes, the least time to reduce an element; negative: not known yet */
     double element_us[MOST_AXES];
-    struct layout *at; /* [nodes] the layouts under which costs are asked */
+    struct layout *at; /* [nodes] the layouts under which costs are looked up */
     int *variable;     /* [nodes] index of its variable, or NO_VARIABLE */
     /* [ops of the deduplicated model] how many ops of the stage it stands for */
     int *weight;
-    int *
-        /* [edges of the deduplicated model] how many edges of the stage it stands for */
-        of_small;
+    /* [edges of the deduplicated model] how many edges of the stage it stands for */
+    int *of_small;
 };
 
 /* ---- what a load is worth ------------------------------------------------------------------ */
 
-/* The least time of an element of a gradient, in any number of elements that the stage
- * may have. */
+/* Returns the least time per element of reducing gradients over these axes, for any number
+ * of elements that the stage may have. */
 static double element_us(struct maker *k, unsigned axes) {
     double *us = &k->element_us[axes];
     if (*us >= 0)
@@ -120,7 +119,7 @@ static bool add_variables(struct maker *k) {
 
 /* ---- critical ops ---------------------------------------------------------------------------- */
 
-/* Is the tensor read by more than one instance of a node? */
+/* Returns whether more than one instance of a node reads the tensor. */
 static bool is_wide(const struct blocks *g, const struct edge *e) {
     for (int i = 0; i < e->n; i++)
         for (int j = 0; j < i; j++)
@@ -145,7 +144,7 @@ static void find_critical(struct maker *k) {
             const struct edge *edge = &st->edges[e];
             if (edge->tensor < 0)
                 continue;
-            int last = edge->readers[edge->n - 1] - stage->first;
+            int last = edge_last(edge) - stage->first;
             origin[i] |= is_wide(&k->ev->space->blocks, edge);
             if (is_wide(&k->ev->space->blocks, edge) || last <= i + 1)
                 continue;
@@ -248,8 +247,8 @@ static void add_together(struct maker *k, const struct edge *e, double times, in
         set(k, var[j], 0);
 }
 
-/* Adds the costs of changing a pair beyond both single changes, while all other ops
- * keep their layouts. */
+/* Adds what changing both ops of a pair costs beyond changing each alone, while all other
+ * ops keep their layouts. */
 static void add_pair(struct maker *k, const struct edge *e, double times, const int var[2],
                      struct worth now, struct worth *const alone[2]) {
     const struct critical_factor *f = factor_of(k, 2, var);
@@ -309,8 +308,8 @@ static void add_edge(struct maker *k, const struct edge *e, double times) {
         add_pairs(k, e, times, n <= CRITICAL_ARITY ? n : CRITICAL_ARITY, var);
 }
 
-/* Adds the edges: equal ones inside the stage as one, those that cross its ends one by
- * one. */
+/* Adds the edges: equal ones inside the stage at once, times their number, and those that
+ * cross its ends one by one. */
 static void add_edges(struct maker *k) {
     const struct blocks *g = &k->ev->space->blocks;
     const struct crossing *in = &k->ev->space->crossings[k->st->first];
@@ -321,7 +320,7 @@ static void add_edges(struct maker *k) {
             for (int e = g->s.edges_of[i]; e < g->s.edges_of[i + 1]; e++) {
                 const struct edge *edge = &g->s.edges[e];
                 int *times = &k->of_small[blocks_small_edge(g, edge) - g->xs.edges];
-                if (edge->readers[edge->n - 1] >= k->st->end) {
+                if (edge_last(edge) >= k->st->end) {
                     if (pass)
                         add_edge(k, edge, 1);
                 } else if (!pass) {

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* With at most this many strategies a stage is listed at once; with more, its tables
- * first tell which strategies are too slow. */
+/* A stage with at most this many strategies is listed directly. With more, its tables
+ * first rule out those that are too slow. */
 static const double LIST_ALL = 1000;
 
 struct choices {
@@ -135,7 +135,7 @@ static uint64_t seen_of(const struct choices *c, const struct prefix *t,
     return in->n || out->n ? memo_mix(h, (uint64_t)search_zero_of(st)) : h;
 }
 
-/* ---- ways -------------------------------------------------------------------------------- */
+/* ---- strategies ---------------------------------------------------------------------- */
 
 static bool no_worse(const struct strategy *a, const struct strategy *b) {
     const struct stage_sum *x = &a->sum, *y = &b->sum;
@@ -172,8 +172,8 @@ static void add_layouts(struct choices *c, struct search_stage *st, int64_t micr
     int levels = st->devices > 1 ? space_zero_levels(c->ev->space) : 1;
     eval_trim(c->ev);
     for (st->zero = 0; st->zero < levels; st->zero++)
-        for (int recompute = 0; recompute <= may_regather(c, st); recompute++) {
-            st->regather = recompute;
+        for (int regather = 0; regather <= may_regather(c, st); regather++) {
+            st->regather = regather;
             add_strategy(c, st, micro_batch, first_rank, apart);
         }
     st->regather = false;
@@ -266,11 +266,11 @@ static int by_time(const void *a, const void *b) {
     return (us > other) - (us < other);
 }
 
-/* The number of strategies to look at: presets, or combinations of layouts, times
- * levels of ZeRO and recompute. */
+/* The number of strategies to look at: combinations of layouts (1 for presets), times
+ * choices of ZeRO, regathering and recompute. */
 static double count_strategies(struct choices *c, struct search_stage *st,
                                int64_t micro_batch) {
-    /* the stage's own mesh */
+    /* sets the stage's mesh */
     space_apply_preset(c->ev->space, st, micro_batch, (struct preset){0});
     return (c->presets ? 1 : list_nodes(c, st, micro_batch)) *
            (st->devices > 1 ? space_zero_levels(c->ev->space) : 1) *
@@ -278,8 +278,8 @@ static double count_strategies(struct choices *c, struct search_stage *st,
            (1 + (RECOMPUTE_LEVELS - 1) * space_stage_blocks(c->ev->space, st));
 }
 
-/* Lists the strategies of a stage: first by its tables, if there are many and a time
- * limit; otherwise all. */
+/* Lists the strategies of a stage: by its tables if there are many and a time limit; all
+ * of them otherwise, or if the tables yield no list. */
 static struct strategies *find_strategies(struct choices *c, struct search_stage st,
                                           int64_t micro_batch, int first_rank, bool apart) {
     struct strategies *w = mem_alloc(sizeof *w);
@@ -317,8 +317,8 @@ const struct strategies *strategies_of(struct choices *c, const struct search_st
     return c->listed <= c->most ? *slot : NULL;
 }
 
-/* Has an op on all devices so many layouts, legal or not, that trying all of them
- * takes long by itself? */
+/* Returns whether an op on all devices has so many layouts, legal or not, that trying all
+ * of them takes long by itself. */
 static bool has_many_layouts(const struct space *sp) {
     static const double MANY = 1e4;
     const struct model *m = sp->blocks.x.model;
@@ -334,11 +334,11 @@ static bool has_many_layouts(const struct space *sp) {
     return false;
 }
 
-/* Can all stages with this micro-batch be listed, with at most *n strategies? Stops
- * when the list is too long, too much was tried for it, or time is up. */
+/* Adds the strategies of all stages with this micro-batch to *n. Returns false when these
+ * are too many, too many layouts were tried, or time is up. */
 static bool is_short(struct choices *c, int64_t micro_batch, double *n) {
-    /* Trying that many takes half a second. Pins may forbid most of what is tried, so
-     * that the list stays short. */
+    /* Trying that many takes half a second. The list may be short all the same, since pins
+     * may forbid most of what is tried. */
     static const double MOST_TRIED = 5e6;
     const struct search_problem *p = space_problem_of(c->ev->space);
     int n_ops = p->model->n_ops, groups = space_max_groups(c->ev->space);

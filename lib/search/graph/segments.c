@@ -3,15 +3,15 @@
 
 #include <stdlib.h>
 
-/* ---- the deduplicated model's ----------------------------------------------------------- */
+/* ---- in the deduplicated model ------------------------------------------------------- */
 
 static const struct repeat *repeat_at(const struct structure *s, int op) {
     return s->repeat_of[op] < 0 ? NULL : &s->repeats[s->repeat_of[op]];
 }
 
-/* Returns the op of the deduplicated model from which on it has ops first .. end-1 in
- * one piece, or -1. Inside a repeat the second instance stands for all, so equal
- * ranges of different instances are one. */
+/* Returns the op at which the deduplicated model has ops first .. end-1 in one piece, or
+ * -1. Inside a repeat the second instance stands for all, so equal ranges of different
+ * instances begin at the same op. */
 static int stand_in(const struct blocks *b, int first, int end) {
     const struct structure *s = &b->s;
     const struct repeat *r = repeat_at(s, first);
@@ -43,7 +43,7 @@ static int segment_end(const struct blocks *b, int first) {
     return block >= 0 || repeated ? unit_end(&b->s, first, end) : first;
 }
 
-/* Returns the repeat that all of a segment lies in, or NULL. */
+/* Returns the repeat that contains the whole segment, or NULL. */
 static const struct repeat *repeat_around(const struct blocks *b,
                                           const struct recompute_segment *g) {
     const struct repeat *r = repeat_at(&b->s, g->first);
@@ -54,8 +54,8 @@ static bool alike(const struct recompute_segment *x, const struct recompute_segm
     return x->from == y->from && x->end - x->first == y->end - y->first;
 }
 
-/* Segments of a repeat are equal one period apart. A segment at its end may be cut
- * short, and is equal to no other. */
+/* Segments one period of a repeat apart are equal. A segment at the end of the repeat may
+ * be cut short, and is equal to no other. */
 static void find_alike(const struct blocks *b, struct recompute_segments *s) {
     for (int k = 0, last; k < s->n; k = last) {
         const struct repeat *r = repeat_around(b, &s->list[k]);
@@ -122,7 +122,7 @@ bool segments_leaves(const struct blocks *b, const struct recompute_segments *s,
     int end = s->of[op] < 0 ? op : s->list[s->of[op]].end;
     for (int i = st->edges_of[op]; i < st->edges_of[op + 1]; i++) {
         const struct edge *e = &st->edges[i];
-        if (e->tensor >= 0 && e->n > 0 && e->readers[e->n - 1] >= end)
+        if (e->tensor >= 0 && e->n > 0 && edge_last(e) >= end)
             return true;
     }
     return false;

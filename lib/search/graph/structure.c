@@ -1,7 +1,7 @@
 /* Finding repeats.
  *
  * From left to right: at an op that is in no repeat yet, every later op that is equal
- * proposes a period. The one that reaches furthest wins, the shortest of equals.
+ * proposes a period. The period that covers most ops wins, or the shortest of equals.
  * Instances must also be read from outside in the same way: if distant ops read
  * different instances, the range is no repeat. */
 #include "search/graph/structure.h"
@@ -27,7 +27,7 @@ static uint64_t mix_shape(const struct model *m, const struct shape *s, uint64_t
     return h;
 }
 
-/* users: how many ops use each parameter. */
+/* Hashes what makes ops equal (structure.h). users: how many ops use each parameter. */
 static uint64_t alike_hash(const struct model *m, int op, const int *users) {
     const struct model_op *o = &m->ops[op];
     uint64_t h = memo_mix(1, (uint64_t)o->kind);
@@ -64,7 +64,7 @@ static int *count_users(const struct model *m) {
 
 /* ---- edges ----------------------------------------------------------------------------- */
 
-/* Does an op read the same tensor by an operand before k? */
+/* Returns whether an operand before the k-th is the same tensor. */
 static bool read_before(const struct model_op *o, int k) {
     for (int i = 0; i < k; i++)
         if (o->in[i] == o->in[k])
@@ -108,8 +108,8 @@ static void add_edge(struct structure *s, struct edge e, const int *first, int i
     s->edges[s->n_edges++] = e;
 }
 
-/* Makes an edge of every result that is read, and of every parameter that is used more
- * than once. */
+/* Makes an edge of every result, which may have no readers, and of every parameter that is
+ * used more than once. */
 static void find_edges(const struct model *m, struct structure *s) {
     int ids = m->n_tensors + m->n_params;
     int *first = mem_array((size_t)ids + 2, sizeof *first);
@@ -137,12 +137,12 @@ static void find_edges(const struct model *m, struct structure *s) {
 
 /* ---- repeats ------------------------------------------------------------------------------ */
 
-/* Are both the same op, or ops equally far back? */
+/* Returns whether a and b read from the same op, or from ops equally far back. */
 static bool same_source(int a, int from_a, int b, int from_b) {
     return from_a == from_b || a - from_a == b - from_b;
 }
 
-/* Have both the same readers at a distance of more than `near`? */
+/* Returns whether a and b have the same readers more than `near` ops behind them. */
 static bool same_far_readers(const struct structure *s, int a, int b, int near) {
     for (int k = s->edges_of[a], d = s->edges_of[b]; k < s->edges_of[a + 1]; k++, d++) {
         const struct edge *ea = &s->edges[k], *eb = &s->edges[d];
@@ -205,7 +205,7 @@ static double passing_elems(const struct model *m, const struct structure *s, in
     double elems = 0;
     for (int i = s->edges_of[first]; i < s->edges_of[cut]; i++) {
         const struct edge *e = &s->edges[i];
-        if (e->tensor < 0 || !e->n || e->readers[e->n - 1] < cut)
+        if (e->tensor < 0 || edge_last(e) < cut)
             continue;
         double n = 1;
         const struct shape *x = &m->tensors[e->tensor].shape;

@@ -2,11 +2,11 @@
  * does not divide, links are slow, or a kind of device is slow. So more devices never
  * give a slower plan.
  *
- * After the search on all devices follow searches on fewer: on every divisor of their
- * number, and on the first kinds of several, as long as that many could be faster at
- * all. The limit is what single devices would take for everything, shared by their
- * speed. Where nothing is proven, a first look also has to come near to the best plan.
- * Only the first devices of the cluster are used. */
+ * The search on all devices is followed by searches on fewer: on every divisor of their
+ * number, and on the devices of the first kinds, as long as that many could be faster at
+ * all. They could not if single devices that shared all work by their speed would take
+ * longer than the best plan. Where nothing is proven, a first look also has to come near
+ * to the best plan. Only the first devices of the cluster are used. */
 #include "common/progress.h"
 #include "search/bound/bound.h"
 #include "search/run/runs.h"
@@ -34,24 +34,17 @@ static double shared_us(const struct cluster *c, const double *alone_us, int n) 
 
 /* ---- searches ------------------------------------------------------------------------------ */
 
-static bool is_number(const struct search_problem *p, int n) {
-    for (int g = 0; g < p->cluster.n_groups; g++)
-        if (p->cluster.groups[g].first_rank == n)
-            return true;
-    return p->devices % n == 0;
-}
-
 struct idle {
     const struct search_problem *p;
     search_algorithm *algorithm;
     struct search_result *out;
     struct run_facts facts; /* from the search on all devices */
-    bool listed;            /* all plans on the numbers of devices so far were listed, */
-    double least_us;        /* and none of them takes less */
+    bool listed;            /* all plans on the numbers of devices so far were listed */
+    double least_us;        /* with `listed`: no plan on these takes less */
 };
 
-/* Could this many devices be faster than the best plan so far? After a search that
- * listed all plans, this asks whether the proof needs this number of devices, too. */
+/* Returns whether this many devices could be faster than the best plan so far or, after a
+ * search that listed all plans, whether the proof needs this number of devices too. */
 static bool may_help(const struct idle *d, int n) {
     const struct search_result *out = d->out;
     double least_us = shared_us(&d->p->cluster, d->facts.alone_us, n);
@@ -83,9 +76,9 @@ static void certify(struct idle *d) {
     }
 }
 
-/* Does a first look come near enough to the best plan so far? Searches have found
- * plans that are a fifth faster than their first look. Where more devices had no plan, it
- * has to find one that fits. */
+/* Returns whether a first look comes near enough to the best plan so far. Searches have
+ * found plans that are a fifth faster than their first look. Where more devices had no
+ * plan, the first look has to find one that fits. */
 static bool promises(const struct search_problem *q, const struct search_result *out) {
     static const double NEAR = 0.7;
     double best_us = out->n ? out->plans[0].time_us : INFINITY;
@@ -114,8 +107,8 @@ static void try_fewer(struct idle *d, int n) {
     search_result_merge(d->out, &r, d->p);
 }
 
-/* If no plan fits on all devices, the reason is kept for the message although a plan
- * on fewer is found. */
+/* If no plan fits on all devices, the reason is kept for the message even if a plan on
+ * fewer is found. */
 int search_resident(const struct search_problem *p, search_algorithm *algorithm,
                     struct search_result *out, struct err *err) {
     /* numbers of devices without a plan after which the search gives up */
@@ -129,7 +122,7 @@ int search_resident(const struct search_problem *p, search_algorithm *algorithm,
     d.least_us = INFINITY;
     note_proof(&d, out, &d.facts);
     for (int n = p->devices - 1; n > 0 && (out->n || without++ < MOST_WITHOUT); n--) {
-        while (n > 1 && !is_number(p, n))
+        while (n > 1 && !devices_may_be(p, n))
             n--;
         if (!may_help(&d, n)) {
             d.listed = false;

@@ -1,8 +1,8 @@
-/* In which orders of the model's ops to look for pipelines.
+/* Finds the orders of the model's ops in which to look for pipelines.
  *
- * If all plans can be listed: all orders of the ops, if they are few. Otherwise those
- * of the best cuts: for some numbers of stages the graph is cut into sets of units,
- * none of which needs the result of a later one, so that the longest stage is
+ * If all plans can be listed and there are few orders, these are all of them. Otherwise
+ * they are those of the best cuts: for some numbers of stages the graph is cut into sets
+ * of units, none of which needs the result of a later one, so that the longest stage is
  * shortest, messages included (order_cut.h). If that is shorter than with ranges of
  * the orders so far, the list of these sets, one behind the other, is a further order,
  * in which a search finds its own cuts, devices and layouts. In chains of blocks there
@@ -36,8 +36,7 @@ struct listing {
     struct orders *out;
     int *list;    /* [units] */
     int *missing; /* [units] how many tensors that it reads are not made yet */
-    /* units so far; the number of orders allowed, not counting the model's own */
-    int at, most;
+    int most;     /* orders allowed, not counting the model's own */
     bool too_many;
 };
 
@@ -113,7 +112,7 @@ struct cuts {
 };
 
 static void cut_into(struct cuts *c, int stages) {
-    /* Another search takes as long as the first, so its order must promise this much. */
+    /* Another search takes as long as the first, so its order must promise a real gain. */
     static const double GAIN = 0.97;
     double us, least = INFINITY;
     cut_graph_stages(c->ev, c->g, stages);
@@ -149,8 +148,8 @@ static void find_cuts(struct evaluate *ev, struct cut_graph *g, struct orders *o
 
 /* ---- together ---------------------------------------------------------------------------- */
 
-/* Stages of few ops gain most from single ops; models that repeat are cut between
- * instances. */
+/* Returns whether units are single ops: in models of few ops, which gain most from that,
+ * and in those that repeat nothing. Other models are cut between instances. */
 static bool by_ops(const struct space *sp) {
     enum { FEW = 24 };
     return !sp->blocks.s.n_repeats || sp->blocks.s.n_ops <= FEW;
@@ -165,8 +164,7 @@ static void find_some(struct search *s, struct orders *out) {
     cut_graph_release(&g);
 }
 
-/* A plan that is asked about may need an order of its own, which is added if no other
- * has it. */
+/* The plan may need an order of its own, which is added if no other one contains it. */
 void orders_find(const struct search_problem *p, const struct plan *plan,
                  struct orders *out) {
     struct search s;

@@ -24,7 +24,8 @@ int64_t space_stage_memory(const struct space *sp, const struct plan *plan, int 
     return search_memory(&sp->p, st->first_rank, mesh_devices(&st->mesh));
 }
 
-/* A limit of memory alone is one of arenas; what a kind of device has is shared with the rest. */
+/* memory_bytes limits the arena alone. What a kind of device has must also hold what its
+ * ranks take beside the arena. */
 int64_t space_stage_lacks(const struct space *sp, const struct program *g, int k) {
     const struct search_problem *p = &sp->p;
     const struct stage *st = &g->plan->stages[k];
@@ -63,6 +64,13 @@ static bool alike(const struct cluster_group *a, const struct cluster_group *b) 
            a->speed == b->speed && same_links(a, b);
 }
 
+bool devices_may_be(const struct search_problem *p, int n) {
+    for (int g = 0; g < p->cluster.n_groups; g++)
+        if (p->cluster.groups[g].first_rank == n)
+            return true;
+    return p->devices % n == 0;
+}
+
 int space_device_classes(const struct space *sp, struct device_class *out) {
     const struct cluster *c = &sp->p.cluster;
     int n = 0;
@@ -78,8 +86,8 @@ int space_device_classes(const struct space *sp, struct device_class *out) {
     return n;
 }
 
-/* Is a link between nodes faster than one inside a node? Then neighbours in the
- * pipeline may be better on different nodes. */
+/* Returns whether a link between nodes is faster than one inside a node. Then neighbours in
+ * the pipeline may be better on different nodes. */
 static bool faster_between(const struct space *sp) {
     const struct cluster *c = &sp->p.cluster;
     double inside = 0, between = 0;
@@ -109,7 +117,7 @@ static bool usual_order(const struct candidate *c) {
     return true;
 }
 
-/* Is group a on lower ranks than group b? */
+/* Returns whether group a is on lower ranks than group b. */
 static bool below(const struct candidate *c, int a, int b) {
     int x = c->stages[a].place, y = c->stages[b].place;
     return x < y || (x == y && a < b);

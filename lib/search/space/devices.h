@@ -2,8 +2,8 @@
  *
  * The groups of a candidate divide the devices into ranges of neighbouring ranks.
  * Usually they are in the order of the pipeline. Where devices or links differ, the
- * order is a choice: a group with a lower `place` (candidate.h) is on lower ranks; of
- * equal places, the group that comes first in the pipeline. So places that are all 0
+ * order is a choice: a group with a lower `place` (candidate.h) is on lower ranks, and
+ * groups with equal places are in the order of the pipeline. So places that are all 0
  * mean the usual order, and code that splits or merges stages need not know of them.
  *
  *     if (space_has_places(sp))
@@ -17,8 +17,8 @@
 
 /* The bytes of each device of a stage of a checked plan; 0: no limit. */
 int64_t space_stage_memory(const struct space *sp, const struct plan *plan, int k);
-/* The bytes that stage k of a program lacks there, what its ranks take beside the arena included; below 0:
- * that many are left. */
+/* The bytes that stage k of a program lacks on its devices, including what its ranks take
+ * beside the arena. If it is below 0, that many are left. */
 int64_t space_stage_lacks(const struct space *sp, const struct program *g, int k);
 
 /* The first rank of each stage, [n_stages], or of one stage. */
@@ -35,6 +35,10 @@ void candidate_swap(struct candidate *c, int a, int b);
 /* Deals the groups to the nodes in turn, so that neighbours in the pipeline are on
  * different nodes; false if the groups do not fill the nodes that way. */
 bool candidate_deal(const struct space *sp, struct candidate *c);
+
+/* Returns whether a search that may leave devices idle tries plans on the first n of them: a
+ * divisor of their number, or all of the first kinds. */
+bool devices_may_be(const struct search_problem *p, int n);
 
 /* A range of used devices that are equal. */
 struct device_class {

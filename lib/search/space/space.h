@@ -2,8 +2,8 @@
  * candidates.
  *
  * A space is constant once it is surveyed; only the store of layouts grows, like a
- * table of interned strings. What candidates cost is found in evaluate.h, which of
- * them are remembered in pool.h.
+ * table of interned strings. evaluate.h says what candidates cost, and pool.h remembers
+ * the good ones.
  *
  *     struct space sp;
  *     space_survey(&sp, &problem);
@@ -39,12 +39,12 @@ struct crossing {
 struct pinned {
     int n_stages;   /* 0: any number */
     int last_stage; /* the highest stage that an op is pinned to */
-    /* [n_ops + 1] the op has to begin a stage; has to be in the stage of the op before
-     * it. NULL: no pins. */
+    /* [n_ops + 1] whether the op has to begin a stage; whether it has to be in the stage of
+     * the op before it. NULL: no pins. */
     bool *cut, *whole;
     int *until; /* [n_ops + 1] where a stage that begins with this op has to end */
-    /* [stages] between which ops stage k has to begin, by the ops that are pinned to
-     * stages */
+    /* [n_ops + 1] the first and the last op with which stage k may begin, by the ops that
+     * are pinned to stages */
     int *least, *most;
     /* [n_ops + 1] the first op at or behind this one with a pinned mesh, or n_ops;
      * NULL: there is none */
@@ -66,8 +66,7 @@ struct space {
     int *sequences, n_sequences;
     int *images, n_images; /* dims along which windows slide: heights, then widths */
     int *experts, n_experts;
-    int n_blocks,
-        *block_first; /* [n_blocks + 1] first ops of blocks as a person counts them */
+    int n_blocks, *block_first; /* [n_blocks + 1] first ops, as a person counts blocks */
     struct recompute_segments segments; /* what is recomputed together */
     bool *recompute[RECOMPUTE_LEVELS];  /* [nodes] */
     struct crossing *crossings;         /* [n_ops + 1] in front of each op */
@@ -96,11 +95,12 @@ const struct search_problem *space_problem_of(const struct space *sp);
 /* The largest number of groups of devices, and of stages. */
 int space_max_groups(const struct space *sp);
 int space_stage_limit(const struct space *sp);
-/* May groups be in another order than the pipeline's, because devices or links differ? */
+/* Returns whether groups may be in another order than the pipeline's, because devices or
+ * links differ. */
 bool space_has_places(const struct space *sp);
 bool space_has_schedule(const struct space *sp, enum schedule schedule);
-/* May schedules put several stages on each group? Or compute weight gradients
- * separately? */
+/* Return whether some schedule puts several stages on each group, and whether one computes
+ * weight gradients separately. */
 bool space_goes_round(const struct space *sp);
 bool space_may_split(const struct space *sp);
 /* The first schedule to consider that takes these stages on a group; the table's first
@@ -112,11 +112,11 @@ enum schedule space_plain_schedule(const struct space *sp);
  * little time. */
 int64_t space_spare(const struct space *sp);
 
-/* Do collectives hide behind computation in plans of this space? May plans choose that
- * they do? Copies to and from hosts run beside computation as well. */
+/* Return whether collectives hide behind computation in plans of this space, and whether
+ * plans may choose overlap. Copies to and from hosts run beside computation as well. */
 bool space_may_hide(const struct space *sp);
 bool space_may_overlap(const struct space *sp);
-/* How much of the time of reducing gradients can hide behind a backward pass at most. */
+/* How much of the time of reducing gradients can, at most, hide behind a backward pass. */
 double space_hidden_us(const struct space *sp, double reduce_us, double backward_us);
 
 /* ---- presets: layouts of a whole stage --------------------------------------------------- */
@@ -142,21 +142,21 @@ bool space_preset(const struct space *sp, const struct search_stage *st, int i,
 int space_inner_dims(const struct space *sp); /* how many there are */
 bool space_has_sequence(const struct space *sp);
 bool space_has_experts(const struct space *sp);
-/* Are there dims for context axes to split: a sequence, or the height and width of
- * images? */
+/* Returns whether there are dims for context axes to split: a sequence, or the height and
+ * width of images. */
 bool space_has_context(const struct space *sp);
-/* Can another number of context axes help a stage with this preset? Images are only
- * split if a micro-batch has too few samples for all devices, or cannot be smaller. */
+/* Returns whether another number of context axes can help a stage with this preset. Images
+ * are split only if the micro-batch is smallest or has too few samples for all devices. */
 bool space_wants_context(const struct space *sp, const struct search_stage *st,
                          int64_t micro_batch, struct preset preset);
-/* The number of axes of the stage's mesh, also before it is laid out. */
+/* The number of axes of the stage's mesh, which need not be laid out yet. */
 int space_mesh_axes(const struct space *sp, const struct search_stage *st);
-/* Does the order of factors change the mesh of this many devices? */
+/* Returns whether the order of factors changes the mesh of this many devices. */
 bool search_mesh_has_orders(int devices);
 /* Lays the stage out in the preset; dims that do not divide stay whole. */
 void space_apply_preset(const struct space *sp, struct search_stage *st,
                         int64_t micro_batch, struct preset preset);
-/* Does the micro-batch divide on all axes that the preset leaves to it? */
+/* Returns whether the micro-batch divides on all axes that the preset leaves to it. */
 bool search_splits_batch(int devices, int64_t micro_batch, struct preset preset);
 /* The preset that a stage seems to have; good enough to lay it out again on other
  * devices. */
@@ -170,22 +170,22 @@ const struct mesh *space_mesh_from(const struct space *sp, const struct space *o
 
 /* ---- choices of a stage ------------------------------------------------------------------ */
 
-/* Is it certain that a device keeps what its ops keep? Not where hosts may have room for
- * it, or logits are made in pieces. */
+/* Returns whether a device is sure to keep what its ops keep. It is not where hosts may
+ * have room for it or logits are made in pieces. */
 bool space_keeps_all(const struct space *sp);
-/* The number of levels of ZeRO to choose from: gradients and parameters are only
- * sharded if memory is short. */
+/* The number of levels of ZeRO to choose from: gradients and parameters are sharded only
+ * if memory is limited. */
 int space_zero_levels(const struct space *sp);
-/* May stages regather? Only if memory is short, or some have to. */
+/* Returns whether stages may regather: only if memory may be short, or some have to. */
 bool space_may_regather(const struct space *sp);
 /* The first op of the block that the op is in, or of the block before it; 0 if there
  * is none. */
 int space_block_begin(const struct space *sp, int op);
 /* The number of blocks that a stage touches, as recompute counts them (segments.h). */
 int space_stage_blocks(const struct space *sp, const struct search_stage *st);
-/* Is the op one of `cuts`? */
+/* Returns whether the op is one of `cuts`. */
 bool space_is_cut(const struct space *sp, int op);
-void space_find_cuts(struct space *sp); /* by the survey, once there are crossings */
+void space_find_cuts(struct space *sp); /* for the survey, which has found crossings */
 /* ---- pins ------------------------------------------------------------------------------ */
 
 /* What is pinned for the plan as a whole, or PIN_FREE. */
@@ -194,17 +194,17 @@ int64_t space_pinned(const struct space *sp, enum pin_field field);
  * not. */
 int space_check_pins(struct space *sp, struct err *err);
 void space_forget_pins(struct space *sp);
-/* May an op of the deduplicated model have this layout in a stage with this mesh,
- * which is pinned or not? */
+/* Returns whether an op of the deduplicated model may have this layout in a stage with this
+ * mesh. pinned: the stage's own mesh (search_stage.mesh), or NULL. */
 bool space_pins_allow(const struct space *sp, int op, const struct mesh *pinned,
                       const struct mesh *mesh, const struct layout *l);
 /* Makes the layout legal and obey the pins, by changes on as few mesh axes as
  * possible. */
 void space_obey(const struct space *sp, int op, const struct mesh *pinned,
                 const struct mesh *mesh, int64_t micro_batch, struct layout *l);
-/* Do the pins of cuts allow ops first .. end-1 as a stage? */
+/* Returns whether the pins of cuts allow ops first .. end-1 as a stage. */
 bool space_may_be_stage(const struct space *sp, int first, int end);
-/* Does the candidate obey all pins except those of layouts? */
+/* Returns whether the candidate obeys the pins of stages, cuts and the schedule. */
 bool space_obeys(const struct space *sp, const struct candidate *c);
 /* Moves cuts as little as possible, and gives the stages devices; false if the pins
  * cannot be obeyed. */
@@ -217,10 +217,10 @@ enum schedule space_first_schedule(const struct space *sp);
 /* The schedules that the candidate's stages and groups allow, bit i = enum schedule i;
  * a single stage has no choice. */
 unsigned space_schedules_of(const struct space *sp, const struct candidate *c);
-/* May a pipeline have this many stages? */
+/* Returns whether a pipeline may have this many stages. */
 bool space_may_have_stages(const struct space *sp, int n_stages);
-/* May stage k of n_stages begin with this op if the stage before it begins with
- * `before`? */
+/* Returns whether stage k of n_stages may begin with this op if the stage before it begins
+ * with `before`. */
 bool space_may_cut(const struct space *sp, int n_stages, int k, int before, int op);
 /* The mesh pinned for one of these ops, or NULL. */
 const struct mesh *space_pinned_mesh(const struct space *sp, int first, int end);
@@ -239,9 +239,6 @@ bool space_chunk(const struct space *sp, const struct candidate *c, int chunks,
                  struct candidate *out);
 /* The plan that a candidate stands for; the caller destroys it. It need not be legal. */
 struct plan *space_plan_of(const struct space *sp, const struct candidate *c);
-/* Merges neighbouring mesh axes on which all ops of a stage do the same; false if
- * there are none (merge.c). */
-bool search_merge_meshes(struct plan *plan);
 /* Names axes by what they are used for; pinned meshes keep their names. */
 void space_name_axes(const struct space *sp, struct plan *plan);
 /* Returns equal numbers for candidates that a person would call the same plan: the
@@ -256,8 +253,8 @@ int space_words(const struct space *sp, const struct candidate *c);
 /* The preset from which the fewest ops of a stage differ, and how many do. */
 struct preset space_nearest_preset(const struct space *sp, const struct search_stage *st,
                                    int64_t micro_batch, int *differ);
-/* Do the options and pins of the search allow this plan, whether or not it can be a
- * candidate? */
+/* Returns whether the options and pins of the search allow this plan, even if it cannot be
+ * a candidate. */
 bool space_admits(const struct space *sp, const struct plan *plan);
 /* Reads a plan as a candidate (from.c), which need not be legal. `lost` receives what
  * the space cannot express of it, "" = nothing. Fails with EXIT_INPUT if it is for
@@ -265,7 +262,7 @@ bool space_admits(const struct space *sp, const struct plan *plan);
 int space_take_plan(const struct space *sp, const struct plan *plan, struct candidate *out,
                     char *lost, size_t size, struct err *err);
 
-/* Is the dim one of these? */
+/* Returns whether the dim is one of these. */
 static inline bool search_has_dim(const int *dims, int n, int dim) {
     for (int k = 0; k < n; k++)
         if (dims[k] == dim)

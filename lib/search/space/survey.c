@@ -23,7 +23,7 @@ static void mark_passing(const struct space *sp, bool *passing) {
             mark_dims(&m->tensors[m->ops[i].out[k]].shape, passing);
 }
 
-/* Can every op that has the dim be split on it? False if no op has it. */
+/* Returns whether every op that has the dim can be split on it; false if no op has it. */
 static bool always_splittable(const struct model *m, int dim) {
     bool any = false;
     for (int i = 0; i < m->n_ops; i++) {
@@ -112,8 +112,7 @@ static void find_crossings(struct space *sp) {
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < st->n_edges; i++) {
             const struct edge *e = &st->edges[i];
-            int last = e->n ? e->readers[e->n - 1] : e->origin;
-            for (int cut = e->origin + 1; cut <= last; cut++) {
+            for (int cut = e->origin + 1; cut <= edge_last(e); cut++) {
                 struct crossing *x = &sp->crossings[cut];
                 if (pass)
                     ((int *)x->edges)[x->n] = i;
@@ -197,10 +196,10 @@ static void count_stages(struct space *sp) {
             limit / MOST_CHUNKS < sp->p.devices ? limit : MOST_CHUNKS * sp->p.devices;
 }
 
-/* Is it possible that memory is too small? A generous upper limit: every tensor twice
- * and every parameter with four numbers of state, all of the batch on each device.
- * Even with temporaries and copies under other placements no device ever holds several
- * times as much. */
+/* Returns whether memory may be too small, by a generous upper limit: every tensor twice
+ * and every parameter with four numbers of state, all of the batch on each device. Even
+ * with temporaries and copies under other placements no device ever holds `multiple` times
+ * as much. */
 static bool is_tight(const struct space *sp) {
     const struct model *m = sp->p.model;
     double elems = 0, multiple = 4 * MOST_CHUNKS;

@@ -22,22 +22,22 @@
 #define MIX            (1 + KERNELS) /* the first job of the mix ... */
 #define FIRST          (MIX + LAYOUT_MIX_JOBS) /* ... and the first neighbourhood */
 #define MOST_JOBS      192
-#define FEWER          3    /* times that their number is halved where they find nothing */
+#define FEWER          3    /* how often their number is halved where they find nothing */
 #define SEARCHED       8000 /* values up to which branch and bound is tried early */
 #define KINDS          6
-#define SHORT          3e-4 /* steps of the dual that begin again ... */
+#define SHORT          3e-4 /* shorter steps of the dual begin again ... */
 #define AFRESH         0.05 /* ... with this */
 #define CAUGHT         4    /* batches without progress after which messages begin again */
-#define NEAR           0.2  /* gap from which on kernels are searched */
+#define NEAR           0.2  /* gap below which kernels are searched */
 #define FIRST_VARS     400  /* of a kernel at first ... */
 #define MOST_VARS      1500
-#define ROUNDS         60  /* of the dual in a batch ... */
-#define MORE           180 /* ... where it makes its way, but no longer in leaps */
-#define SLOW           5e-4 /* rise of the bound in a batch below which a tree does better ... */
-#define TREE           400 /* ... its sweeps at most, */
-#define SAPLING        50  /* and at least */
-#define RANDOM_FACTORS 2   /* choices per batch at multipliers drawn at random ... */
-#define MOST_EXTRA     0.3 /* ... up to so much above the multipliers */
+#define ROUNDS         60   /* of the dual in a batch ... */
+#define MORE           180  /* ... where the bound rises, but no longer fast */
+#define SLOW           5e-4 /* rise of the bound below which a tree does better ... */
+#define TREE           400  /* ... in at most so many sweeps ... */
+#define SAPLING        50   /* ... and at least so many */
+#define RANDOM_FACTORS 2    /* choices per batch at multipliers drawn at random ... */
+#define MOST_EXTRA     0.3  /* ... up to so much above the multipliers */
 
 /* Factors of the multipliers at which choices are built. Above 1 they leave memory free,
  * which is otherwise used up by the variables that are decided first. */
@@ -49,7 +49,7 @@ struct bounder {
     struct layout_dual d;
     struct layout_state state;
     bool live;        /* d and state are set up */
-    bool current;     /* d has been swept since */
+    bool current;     /* d has been swept since it was set up */
     bool empty;       /* nothing cheaper is left */
     int64_t upper;    /* at the last fixing */
     int64_t fixed_at; /* bound at the last fixing */
@@ -62,8 +62,8 @@ struct bounder {
     int64_t y_value;
     bool found;
     bool rising;      /* the bound is still far from where it will end */
-    bool slow;        /* the dual hardly gets on, and is where it has come to */
-    int factor;       /* in `factors`: with which the best choice came */
+    bool slow;        /* the dual hardly rises, and is near its best */
+    int factor;       /* the one in `factors` that gave the best choice */
     int calls;        /* of the dual so far */
     int64_t paced_by; /* the choice's value when steps were last measured */
     struct layout_kernel kernels[KERNELS]; /* for the next batch */
@@ -180,7 +180,7 @@ static void lend_multipliers(struct batch *t) {
             t->lent[r] = tight->lambda[q++];
 }
 
-/* Makes a choice that was built a start of the next batch's swings. */
+/* Makes the choice that was just built a start of the next batch's swings. */
 static void add_start(struct batch *t) {
     struct bounder *b = &t->b;
     if (b->rising)
@@ -263,7 +263,7 @@ static void improve_dual(struct batch *t) {
         bounder_start(b, AFRESH);
     }
     int rounds = b->rising || (b->idle && b->idle < CAUGHT) ? ROUNDS : MORE;
-    rounds = b->calls < 3 ? 10 << b->calls : rounds; /* a first choice soon */
+    rounds = b->calls < 3 ? 10 << b->calls : rounds; /* few at first, for an early choice */
     b->calls++;
     if (b->d.step < SHORT) /* it may only be stuck on a ridge */
         b->d.step = AFRESH;
@@ -443,7 +443,7 @@ static bool offer(struct batch *t, const int *x, bool descend) {
     return true;
 }
 
-/* The same for a choice whose values are strategies of the core's stub. */
+/* Offers a choice that is given as strategies of the core's stub. */
 static void offer_choice(struct batch *t, const int32_t *y, int *x) {
     for (int i = 0; i < t->m->core->n_vars; i++)
         x[i] = y[i];
@@ -465,7 +465,7 @@ static void merge_job(struct batch *t, struct layout_job *j, int *x) {
     layout_job_release(j);
 }
 
-/* Adapts the size of kernels to the outcome of the search in this one. */
+/* Takes over what the search of a kernel found, and adapts the size of later ones. */
 static void merge_kernel(struct batch *t, struct layout_kernel *k, double *open, int *x) {
     if (k->found)
         offer_choice(t, k->y, x);
@@ -509,8 +509,8 @@ static void new_jobs(struct batch *t) {
         t->kernels[k].deadline_s = t->m->deadline_s;
         t->b.kernels[k] = (struct layout_kernel){0};
     }
-    /* As many as take about as long as the search for the bound; few while multipliers
-     * are still far off. */
+    /* As many neighbourhoods as take about as long as the search for the bound, and few
+     * while multipliers are still far off. */
     int64_t many = t->b.rising ? JOBS / 4 : t->b.nodes / 32 * JOBS;
     layout_mix_begin(&t->mix, &t->whole, rng_bits(t->m->seed, 3, (uint64_t)t->batch_number),
                      t->b.rising ? 1 : LAYOUT_MIX_SWINGS, t->m->deadline_s);
@@ -569,7 +569,7 @@ void layout_improve_run(struct layout_improve *m) {
         merge(&t);
         double unit = (double)(INT64_C(1) << m->core->shift);
         note_verbose(
-            "layout: %.1f s, batch_number %d: value %.0f bound %.0f; sizes %.0f %.0f %.0f",
+            "layout: %.1f s, batch %d: value %.0f bound %.0f; sizes %.0f %.0f %.0f",
             now_s() - start, t.batch_number, (double)m->value / unit,
             (double)m->bound / unit, t.size[0], t.size[1], t.size[2]);
     }

@@ -24,17 +24,17 @@ enum { PARTITION_MAX_EXACT = 20000 }; /* items; beyond them n * n bits are too m
 enum { PARTITION_RATES = 6 };         /* at most */
 
 /* A relaxation of what devices can hold (partition_rates.c): with weights on a second of an
- * accelerator, a second of a CPU and a byte of an accelerator, an item is worth at least its
- * weighted needs on its better device. What is left, summed up in worths, must find room in
- * the weighted seconds below the limit on loads and the weighted bytes of the devices left. */
+ * accelerator, a second of a CPU and a byte of an accelerator, an item is worth its
+ * weighted needs on its better device. The worths of what is left must find room in the
+ * weighted seconds below the limit on loads and the weighted bytes of the devices left. */
 struct partition_rate {
     double accel, cpu, size; /* the weights */
-    double flight;   /* activations count so many times, or as often as a stage has them */
-    bool accel_only; /* worth on an accelerator alone: only true when no CPU is left */
+    double flight;           /* how many times activations count */
+    bool accel_only; /* worth on accelerators alone: a bound only when no CPU is left */
     double *worth;   /* of each item */
     double total;    /* sum of worth */
     double slack;    /* rounding allowed for in comparisons with total */
-    double *room;    /* [devices + 1]: weighted bytes of accelerators on so many places */
+    double *room;    /* [devices + 1]: weighted bytes of accelerators on the first places */
 };
 
 /* When to stop. */
@@ -43,13 +43,13 @@ struct partition_watch {
     int64_t steps, max_steps; /* of a pass */
     int64_t all_steps;        /* of all; 0 = any number */
     bool stopped;
-    bool full; /* the search ran out of memory */
 };
 /* Returns whether the time, or all steps, are used up, or an interrupt came. */
 bool partition_watch_over(const struct partition_watch *w);
 /* Counts a step, and returns whether the search has to stop. */
 bool partition_watch_stop(struct partition_watch *w);
-/* Does the same for steps that take long, and therefore looks at the clock every time. */
+/* Returns the same for work that takes long: counts no step, and looks at the clock every
+ * time. */
 bool partition_watch_stop_now(struct partition_watch *w);
 
 struct partition_core {
@@ -91,8 +91,8 @@ double partition_rates_bound(const struct partition_core *c, const double *left,
 /* Returns the same for everything on all devices. */
 double partition_rates_least(const struct partition_core *c);
 
-/* Returns how much worth of rate r devices like these can hold below `limit`; INFINITY:
- * any amount. */
+/* Returns how much worth of rate r so many devices, which follow those used, can hold below
+ * `limit`. INFINITY: any amount. */
 double partition_rates_room(const struct partition_core *c, int r, double limit, int accels,
                             int cpus);
 
