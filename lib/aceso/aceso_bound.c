@@ -103,7 +103,7 @@ static void advance(struct walk *w, int i) {
 
 /* Returns the best bound of all multipliers for a stage that ends behind op i. *core leaves
  * out the activations of that op, so it only grows with the stage. */
-static double best_price(const struct walk *w, int i, double *core) {
+static double best_bound(const struct walk *w, int i, double *core) {
     const struct aceso_stages *st = w->st;
     double mib = less(st->limits->mib, 1e12),
            reserved = more(w->weights, w->forward + w->backward);
@@ -163,7 +163,7 @@ void aceso_stage_bound(const struct aceso_stages *st, const struct aceso_ask *as
         if (i > ask->first)
             advance(&w, i);
         add_weights(&w, i);
-        us[i + 1 - ask->first] = best_price(&w, i, &core);
+        us[i + 1 - ask->first] = best_bound(&w, i, &core);
         add_reserves(&w, i); /* the last op reserves nothing */
         if (core > ask->most_us)
             return;

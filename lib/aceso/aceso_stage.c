@@ -127,7 +127,7 @@ static void find_messages(struct aceso_stages *st, int64_t micro_batch) {
 /* Spreads multipliers, evenly on a log scale, over those at which it starts to pay to
  * recompute some op. The first multiplier is 0, and at the last one memory outweighs any
  * time. */
-static void find_prices(struct aceso_stages *st) {
+static void find_multipliers(struct aceso_stages *st) {
     double least = INFINITY, most = 0;
     for (int k = 0; k < st->m->tables.n_rows * st->n; k++) {
         const struct aceso_cell *c = st->cell[k];
@@ -157,7 +157,7 @@ struct aceso_stages *aceso_stages_create(const struct aceso_model *m,
     find_cells(st, micro_batch);
     find_conversions(st);
     find_messages(st, micro_batch);
-    find_prices(st);
+    find_multipliers(st);
     return st;
 }
 

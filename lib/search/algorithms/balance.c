@@ -21,7 +21,7 @@
 /* How long a stage takes to receive what passes a cut, as far as known. Bisection returns
  * to a few cuts again and again, and many others pass as many elements as the last. */
 enum { KNOWN = 16 };
-struct prices {
+struct passing {
     int op[KNOWN]; /* by op % KNOWN; 0: none yet */
     double us[KNOWN];
     bool asked;
@@ -33,7 +33,7 @@ struct fill {
     struct long_lived
         *far; /* shared by stages in a row that have one prefix; NULL: not needed */
     int rank;
-    struct prices before, behind; /* tensors in front of it, gradients behind it */
+    struct passing before, behind; /* tensors in front of it, gradients behind it */
     struct in_flight in_flight;
     uint64_t key;           /* of all that recompute depends on, except ops and memory */
     double memory;          /* for its ops; 0 = no limit */
@@ -168,8 +168,8 @@ static double passing_elems(const struct filler *f, int k, int op, bool reader) 
 
 /* Returns how long stage k takes to receive what passes in front of an op: from the next
  * stage if `behind`, else from the one before. Chunks of a single group pass nothing. */
-static double price_us(struct filler *f, int k, int op, bool behind) {
-    struct prices *p = behind ? &f->fills[k].behind : &f->fills[k].before;
+static double passing_us(struct filler *f, int k, int op, bool behind) {
+    struct passing *p = behind ? &f->fills[k].behind : &f->fills[k].before;
     int neighbour = behind ? k + 1 : k - 1;
     if (f->relaxed || neighbour < 0 || neighbour >= f->c->n_stages || f->c->n_groups == 1 ||
         op == 0 || op == f->ev->space->p.model->n_ops)
@@ -268,7 +268,7 @@ static int go_back(struct reach *r, int end, double bound) {
     bool reached = true;
     r->bound = INFINITY;
     while (end > r->first &&
-           !(reached && r->taken <= bound - price_us(r->f, r->k, end, true)))
+           !(reached && r->taken <= bound - passing_us(r->f, r->k, end, true)))
         reached = reaches_less(r, end = end_before(r, end));
     return end;
 }
@@ -281,10 +281,10 @@ static int fill(struct filler *f, int k, int first, double bound) {
     struct fill *to = &f->fills[k];
     int most = f->ev->space->p.model->n_ops - (f->c->n_stages - 1 - k);
     struct reach r = {f, k, first, prefix_brief(f->ev->space, to->prefix, first), 0, 0, 0};
-    double in_us = price_us(f, k, first, false);
+    double in_us = passing_us(f, k, first, false);
     int same = first + to->end - to->first; /* as many ops as last time */
     int guess = same < most ? structure_unit_of(st, same) : most;
-    r.bound = bound - in_us - (guess > first ? price_us(f, k, guess, true) : 0);
+    r.bound = bound - in_us - (guess > first ? passing_us(f, k, guess, true) : 0);
     int last = go_back(&r, last_reached(&r, most, same), bound - in_us);
     int end = space_allowed_end(f->ev->space, f->c->n_stages, k, first,
                                 last > first ? last : last + 1);
@@ -297,7 +297,7 @@ static int fill(struct filler *f, int k, int first, double bound) {
         taken = INFINITY;
     if (!fits)
         to->blocks = 0;
-    taken += in_us + price_us(f, k, end, true);
+    taken += in_us + passing_us(f, k, end, true);
     f->longest = taken > f->longest ? taken : f->longest;
     to->first = first;
     to->end = end;
@@ -397,8 +397,8 @@ static double present_us(struct filler *f) {
         to->end = st->end;
         if (!reaches(f, k, &before, st->first, st->end, INFINITY, &us))
             return INFINITY;
-        most = fmax(most,
-                    us + price_us(f, k, st->first, false) + price_us(f, k, st->end, true));
+        most = fmax(most, us + passing_us(f, k, st->first, false) +
+                              passing_us(f, k, st->end, true));
     }
     return most;
 }

@@ -30,14 +30,14 @@ enum {
     MOST_SCORED = 400000, /* stages, by all chains together */
 };
 
-static const double COLDEST = 1e-4, WARMEST = 0.2, PRICE = 2, HELPS = 5e-4;
+static const double COLDEST = 1e-4, WARMEST = 0.2, PENALTY = 2, HELPS = 5e-4;
 
 struct chain {
     struct search *s;
     struct rng rng;
     struct candidate at, next;
     struct score score; /* of `at` */
-    double price;       /* the penalty for a plan that lacks all of the memory */
+    double penalty;     /* the penalty for a plan that lacks all of the memory */
     int64_t most;       /* the value of budget.work at which to stop */
 };
 
@@ -50,7 +50,7 @@ struct best {
 static double energy(const struct chain *ch, const struct score *score) {
     double memory = (double)space_problem_of(&ch->s->space)->memory_bytes;
     return log(score->time_us) +
-           (memory > 0 ? ch->price * (double)score->overflow / memory : 0);
+           (memory > 0 ? ch->penalty * (double)score->overflow / memory : 0);
 }
 
 static void offer(struct best *best, const struct candidate *c, const struct score *score) {
@@ -124,7 +124,7 @@ static void anneal(struct chain *ch, double warm, int steps, struct best *best) 
     double ratio = pow(COLDEST / warm, 1.0 / steps), temperature = warm;
     struct score score;
     for (int i = 0; i < steps && goes_on(ch); i++, temperature *= ratio) {
-        ch->price = PRICE * sqrt(WARMEST / temperature);
+        ch->penalty = PENALTY * sqrt(WARMEST / temperature);
         if (!propose(ch, &score))
             continue;
         offer(best, &ch->next, &score);
@@ -138,7 +138,7 @@ static void anneal(struct chain *ch, double warm, int steps, struct best *best) 
 /* Runs one chain; returns whether it improved the best plan by at least HELPS. */
 static bool run_chain(struct chain *ch, bool fresh, struct best *best) {
     const struct score before = best->score;
-    ch->price = PRICE;
+    ch->penalty = PENALTY;
     if (fresh && !draw(ch))
         return false;
     if (!fresh) {
@@ -154,7 +154,7 @@ static bool run_chain(struct chain *ch, bool fresh, struct best *best) {
 
 void mcmc_refine(struct search *s, struct rng *r, int steps, struct candidate *c,
                  struct score *score) {
-    struct chain ch = {.s = s, .rng = *r, .score = *score, .price = PRICE};
+    struct chain ch = {.s = s, .rng = *r, .score = *score, .penalty = PENALTY};
     struct best best = {*c, *score};
     ch.at = candidate_make(&s->space);
     ch.next = candidate_make(&s->space);

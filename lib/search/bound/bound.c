@@ -18,12 +18,12 @@ struct stretches {
     double open[RATES], most[RATES];
 };
 
-static inline void extend(struct stretches *t, const double *price, const double *cost,
+static inline void extend(struct stretches *t, const double *dual, const double *cost,
                           const double rates[RATES], int first, int end) {
     struct stretches x = *t;
     for (int i = first; i < end; i++)
         for (int k = 0; k < RATES; k++) {
-            double open = x.open[k] + (price[i] - rates[k] * cost[i]);
+            double open = x.open[k] + (dual[i] - rates[k] * cost[i]);
             x.open[k] = open > 0 ? open : 0;
             x.most[k] = x.open[k] > x.most[k] ? x.open[k] : x.most[k];
         }
@@ -33,16 +33,16 @@ static inline void extend(struct stretches *t, const double *price, const double
 /* Finds by how much, at most, the duals over a range of the model exceed the rate times the
  * costs. Two instances of a repeat stand for all but the first and the last, because at
  * these rates a whole instance is not worth its costs. */
-static void find_excess(const struct relaxed *r, const double *price, const double *cost,
+static void find_excess(const struct relaxed *r, const double *dual, const double *cost,
                         const double rates[RATES], double most[RATES]) {
     struct stretches t = {{0}, {0}};
     int done = 0;
     for (int k = 0; k < r->n_stretches; k++) {
-        extend(&t, price, cost, rates, done, r->repeated[k].end);
-        extend(&t, price, cost, rates, r->repeated[k].first, r->repeated[k].end);
+        extend(&t, dual, cost, rates, done, r->repeated[k].end);
+        extend(&t, dual, cost, rates, r->repeated[k].first, r->repeated[k].end);
         done = r->repeated[k].end;
     }
-    extend(&t, price, cost, rates, done, r->n_ops);
+    extend(&t, dual, cost, rates, done, r->n_ops);
     memcpy(most, t.most, sizeof t.most);
 }
 
@@ -52,21 +52,21 @@ static double ratio(double worth, double cost) {
 
 /* Finds rates from the one at which no repeat is worth more than it costs to the one at
  * which no op is. */
-static void find_rates(const struct relaxed *r, const double *price, const double *cost,
+static void find_rates(const struct relaxed *r, const double *dual, const double *cost,
                        double rates[RATES]) {
     const struct blocks *g = &r->ev->space->blocks;
     double worth = 0, sum = 0, high = 0;
     for (int i = 0; i < r->n_ops; i++) {
-        worth += r->weight[i] * price[i];
+        worth += r->weight[i] * dual[i];
         sum += r->weight[i] * cost[i];
-        high = fmax(high, ratio(price[i], cost[i]));
+        high = fmax(high, ratio(dual[i], cost[i]));
     }
     double low = ratio(worth, sum);
     for (int k = 0; k < g->s.n_repeats; k++) {
         const struct repeat *repeat = &g->s.repeats[k];
         double w = 0, c = 0;
         for (int i = 0; i < repeat->period; i++) {
-            w += price[g->x.of[repeat->first + repeat->period + i]];
+            w += dual[g->x.of[repeat->first + repeat->period + i]];
             c += cost[g->x.of[repeat->first + repeat->period + i]];
         }
         low = fmax(low, ratio(w, c));
@@ -77,21 +77,21 @@ static void find_rates(const struct relaxed *r, const double *price, const doubl
 }
 
 static struct line *lines_at(const struct relaxed *r, int size, int flight) {
-    return r->lines + (int64_t)(size * r->n_flights + flight) * r->n_prices * RATES;
+    return r->lines + (int64_t)(size * r->n_flights + flight) * r->n_duals * RATES;
 }
 
-static void find_lines(struct relaxed *r, const double *price) {
+static void find_lines(struct relaxed *r, const double *dual) {
     for (int d = 0; d < r->n_sizes; d++)
         for (int f = 0; f < r->n_flights; f++)
-            for (int k = 0; k < r->n_prices; k++) {
+            for (int k = 0; k < r->n_duals; k++) {
                 double memory = r->classes->of[r->class[d]].memory;
                 const double *cost = costs_at(r, d, f, k);
                 double rates[RATES], excess[RATES];
-                find_rates(r, price, cost, rates);
-                find_excess(r, price, cost, rates, excess);
+                find_rates(r, dual, cost, rates);
+                find_excess(r, dual, cost, rates, excess);
                 for (int i = 0; i < RATES; i++)
                     lines_at(r, d, f)[k * RATES + i] = (struct line){
-                        rates[i] * r->byte_price[k] * memory + r->chunks * excess[i],
+                        rates[i] * r->byte_dual[k] * memory + r->chunks * excess[i],
                         rates[i]};
             }
 }
@@ -99,7 +99,7 @@ static void find_lines(struct relaxed *r, const double *price) {
 static double most_taken(const struct relaxed *r, int size, int flight, double us) {
     const struct line *l = lines_at(r, size, flight);
     double most = r->worth;
-    for (int i = 0; i < r->n_prices * RATES; i++)
+    for (int i = 0; i < r->n_duals * RATES; i++)
         most = fmin(most, l[i].a + l[i].b * us);
     return most;
 }
@@ -126,8 +126,8 @@ static double all_taken(const struct offers *o, double device) {
     return all;
 }
 
-/* Returns whether the groups together may do the whole model in this time. Any price of a
- * device gives an upper limit of what they do. The limit is convex in the price, so golden
+/* Returns whether the groups together may do the whole model in this time. Any dual of a
+ * device gives an upper limit of what they do. The limit is convex in the dual, so golden
  * section finds the lowest. */
 static bool may_do(const struct relaxed *r, double us) {
     enum { STEPS = 30 };
@@ -184,8 +184,8 @@ static double raise(const struct relaxed *r, double us, double enough_us) {
 
 /* Returns the best bound of several duals: what the ops cost in a group in the middle of
  * the pipeline if all groups have equally many devices. Only `tried` of these numbers of
- * devices and every step-th price of a byte are tried. */
-static double best_prices(struct relaxed *r, double enough_us, int tried, int step) {
+ * devices and every step-th dual of a byte are tried. */
+static double best_duals(struct relaxed *r, double enough_us, int tried, int step) {
     double best = 0;
     int even = 0, number = 0;
     for (int d = 0; d < r->n_sizes; d++)
@@ -197,15 +197,15 @@ static double best_prices(struct relaxed *r, double enough_us, int tried, int st
             (++number % ((even + tried - 1) / tried) && number < even))
             continue;
         for (int k = 0;
-             k < r->n_prices && best < enough_us && !budget_out_of_time(r->ev->budget);
+             k < r->n_duals && best < enough_us && !budget_out_of_time(r->ev->budget);
              k += step) {
-            const double *price = costs_at(r, d, flight, k);
+            const double *dual = costs_at(r, d, flight, k);
             r->worth = 0;
             for (int i = 0; i < r->n_ops; i++)
-                r->worth += r->weight[i] * price[i];
+                r->worth += r->weight[i] * dual[i];
             if (!isfinite(r->worth))
                 continue;
-            find_lines(r, price);
+            find_lines(r, dual);
             best = raise(r, best, enough_us);
         }
     }
@@ -218,7 +218,7 @@ static bool has_order(const struct space *sp) {
 }
 
 const char *bound_relaxation(const struct space *sp) {
-    return has_order(sp) ? BOUND_PLACED : BOUND_PRICED;
+    return has_order(sp) ? BOUND_PLACED : BOUND_DUAL;
 }
 
 /* Raises the bound by the places of groups, for pipelines on all devices or, where
@@ -248,19 +248,19 @@ struct part {
     double us;
 };
 
-static double prices_us(struct relaxed *r, double enough_us, bool rough) {
+static double dual_us(struct relaxed *r, double enough_us, bool rough) {
     enum { ROUGH_TRIED = 2, ROUGH_STEP = 4, TRIED = 12, STEP = 2 };
-    r->lines = mem_array((size_t)(r->n_sizes * r->n_flights * r->n_prices) * RATES,
+    r->lines = mem_array((size_t)(r->n_sizes * r->n_flights * r->n_duals) * RATES,
                          sizeof *r->lines);
-    double us = rough ? best_prices(r, enough_us, ROUGH_TRIED, ROUGH_STEP)
-                      : best_prices(r, enough_us, TRIED, STEP);
+    double us = rough ? best_duals(r, enough_us, ROUGH_TRIED, ROUGH_STEP)
+                      : best_duals(r, enough_us, TRIED, STEP);
     free(r->lines);
     r->lines = NULL;
     return us;
 }
 
-static void price(struct part *p, double enough_us) {
-    p->us = relaxed_make(&p->r) ? prices_us(&p->r, enough_us, false) : INFINITY;
+static void bound_part(struct part *p, double enough_us) {
+    p->us = relaxed_make(&p->r) ? dual_us(&p->r, enough_us, false) : INFINITY;
 }
 
 static void place(struct part *p, double enough_us) {
@@ -301,7 +301,7 @@ static void place_rough(struct part *p, double enough_us) {
         if (placed >= enough_us)
             return;
     }
-    p->us = fmax(prices_us(&p->r, enough_us, false), rough);
+    p->us = fmax(dual_us(&p->r, enough_us, false), rough);
     if (placed <= 0 || p->us > placed)
         place(p, enough_us);
     else
@@ -331,7 +331,7 @@ static double least_rough(struct evaluate *ev, struct part *parts, int n) {
     double least = INFINITY;
     for (int i = 0; i < n; i++) {
         struct part *p = &parts[i];
-        p->us = relaxed_make(&p->r) ? prices_us(&p->r, INFINITY, true) : INFINITY;
+        p->us = relaxed_make(&p->r) ? dual_us(&p->r, INFINITY, true) : INFINITY;
         double shared = share ? share_us(&p->r) : 0;
         p->us = isfinite(shared) ? fmax(p->us, shared) : p->us;
     }
@@ -353,7 +353,7 @@ static double least_of(struct evaluate *ev, struct part *parts, int n, bool each
     if (order && !each)
         return least_rough(ev, parts, n);
     for (int i = n - 1; i >= 0 && least > 0; i--) {
-        price(&parts[i], each || order ? INFINITY : least);
+        bound_part(&parts[i], each || order ? INFINITY : least);
         least = budget_out_of_time(ev->budget) ? 0 : fmin(least, parts[i].us);
     }
     if (!order || least <= 0)
@@ -407,7 +407,7 @@ static struct part part_of(struct evaluate *ev, struct classes *classes, int i) 
  * gain nothing. Returns 0 where the share is no bound or duals may prove more. */
 static double shared_us(struct evaluate *ev, struct classes *classes) {
     static const double LITTLE = 1.001;
-    double least = INFINITY, priced = INFINITY;
+    double least = INFINITY, dual = INFINITY;
     int size = 1;
     if (!share_is_bound(ev->space, classes) || has_order(ev->space))
         return 0;
@@ -417,12 +417,12 @@ static double shared_us(struct evaluate *ev, struct classes *classes) {
     for (int i = ev->space->p.n_micro - 1; i >= 0 && least > 0; i--) {
         struct part p = part_of(ev, classes, i);
         p.r.most_size = size;
-        price(&p, priced);
-        priced = fmin(priced, p.us);
+        bound_part(&p, dual);
+        dual = fmin(dual, p.us);
         least = budget_out_of_time(ev->budget) ? 0 : fmin(least, share_us(&p.r));
         relaxed_release(&p.r);
     }
-    return isfinite(least) && priced <= LITTLE * least ? least : 0;
+    return isfinite(least) && dual <= LITTLE * least ? least : 0;
 }
 
 /* The least bound of all micro-batches; with micro_us also the bound of each. */

@@ -37,7 +37,7 @@
 /* The names of what proves a bound: the relaxation without the places of groups; the
  * relaxation with them; or an algorithm that searched the whole space and simulated all
  * plans within SEARCH_SLACK of the best. */
-#define BOUND_PRICED "dual bound"
+#define BOUND_DUAL   "dual bound"
 #define BOUND_PLACED "placed dual bound"
 #define BOUND_LISTED "all plans"
 

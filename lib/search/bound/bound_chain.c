@@ -9,7 +9,7 @@
  * are excluded quickly.
  *
  * At first every stage is charged the memory of the last one, which holds one
- * micro-batch. Only where the price of bytes could say more about stages in front is T
+ * micro-batch. Only where the dual of bytes could say more about stages in front is T
  * computed again for each number of stages that follow, for those i and u that are still
  * open. A T that equals its first value needs no further work. */
 #include "search/bound/bound_chain.h"
@@ -46,9 +46,9 @@ struct chain {
     double *alone;
     /* [size][n_ops + 1] the first op at or behind this one that cannot be done */
     int *legal;
-    struct sums *priced; /* [size][flight][byte price] work with bytes at a price */
-    bool *binds; /* [size][flight] some price of bytes may raise the time of a stage */
-    /* Some price of bytes may say more about stages in front than about the last one. */
+    struct sums *with_bytes; /* [size][flight][byte dual] work with bytes at a dual */
+    bool *binds; /* [size][flight] some dual of bytes may raise the time of a stage */
+    /* Some dual of bytes may say more about stages in front than about the last one. */
     bool tells;
     int devices;        /* of the pipelines at hand */
     double limit_us;    /* for the pipelines at hand */
@@ -59,8 +59,8 @@ struct chain {
 
 /* ---- sums -------------------------------------------------------------------------------- */
 
-static struct sums *dear_at(const struct chain *h, int size, int flight) {
-    return &h->priced[(size * h->r->n_flights + flight) * h->r->n_prices];
+static struct sums *with_bytes_at(const struct chain *h, int size, int flight) {
+    return &h->with_bytes[(size * h->r->n_flights + flight) * h->r->n_duals];
 }
 
 static const double *by_size(const struct chain *h, const double *all, int size) {
@@ -85,17 +85,17 @@ static void find_legal(struct chain *h, int size) {
     }
 }
 
-/* Sums the work at each price of bytes, and notes whether a price could raise the time
+/* Sums the work at each dual of bytes, and notes whether a dual could raise the time
  * of any stage. */
-static void find_priced(struct chain *h, int size, double *scratch) {
+static void find_with_bytes(struct chain *h, int size, double *scratch) {
     const struct relaxed *r = h->r;
     double bare = by_size(h, h->work, size)[h->n_ops];
     for (int f = 0; f < r->n_flights; f++)
-        for (int k = 1; k < r->n_prices; k++) {
-            struct sums *s = &dear_at(h, size, f)[k];
+        for (int k = 1; k < r->n_duals; k++) {
+            struct sums *s = &with_bytes_at(h, size, f)[k];
             *s = sums_make(r, only_legal(r, size, costs_at(r, size, f, k), scratch));
             bool binds =
-                s->until[r->n_ops] - bare > r->byte_price[k] * r->classes->of[0].memory;
+                s->until[r->n_ops] - bare > r->byte_dual[k] * r->classes->of[0].memory;
             h->binds[size * r->n_flights + f] |= binds;
             h->tells |= binds && f > 0;
         }
@@ -122,7 +122,8 @@ struct chain *chain_make(struct cuts *c) {
     h->forward = h->work + sizes * n;
     h->alone = h->forward + sizes * n;
     h->legal = mem_array(sizes * n, sizeof *h->legal);
-    h->priced = mem_array(sizes * (size_t)(r->n_flights * r->n_prices), sizeof *h->priced);
+    h->with_bytes =
+        mem_array(sizes * (size_t)(r->n_flights * r->n_duals), sizeof *h->with_bytes);
     h->binds = mem_array(sizes * (size_t)r->n_flights, sizeof *h->binds);
     for (int d = 0; d < r->n_sizes; d++) {
         const double *forward = r->forward + (size_t)d * (size_t)r->n_ops;
@@ -130,7 +131,7 @@ struct chain *chain_make(struct cuts *c) {
                        h->work + (size_t)d * n);
         sums_write_out(r, only_legal(r, d, forward, scratch), h->forward + (size_t)d * n);
         find_legal(h, d);
-        find_priced(h, d, scratch);
+        find_with_bytes(h, d, scratch);
     }
     find_alone(h, scratch);
     free(scratch);
@@ -139,9 +140,9 @@ struct chain *chain_make(struct cuts *c) {
 
 void chain_free(struct chain *h) {
     const struct relaxed *r = h->r;
-    for (int i = 0; i < r->n_sizes * r->n_flights * r->n_prices; i++)
-        sums_release(&h->priced[i]);
-    free(h->priced);
+    for (int i = 0; i < r->n_sizes * r->n_flights * r->n_duals; i++)
+        sums_release(&h->with_bytes[i]);
+    free(h->with_bytes);
     free(h->work);
     free(h->legal);
     free(h->binds);
@@ -175,7 +176,7 @@ static double path_us(const struct chain *h, const struct step *t, int first, in
            (first ? cuts_path_us(h->c, first, t->d, t->rank) : 0);
 }
 
-/* The work of the stage from when its path arrives, without messages and the price of
+/* The work of the stage from when its path arrives, without messages and the dual of
  * bytes. What it may have done on its first micro-batch before that is left out. */
 static inline double bare_us(const struct chain *h, const struct step *t, int first,
                              int end) {
@@ -201,11 +202,11 @@ static double work_us(const struct chain *h, const struct step *t, int first, in
     if (!h->binds[t->size * r->n_flights + t->flight] || most + messages >= enough_us)
         return most + messages;
     int on = h->c->next_on[first], from = on < end ? on : end;
-    const struct sums *w = dear_at(h, t->size, t->flight);
-    for (int k = 1; k < r->n_prices; k++)
+    const struct sums *w = with_bytes_at(h, t->size, t->flight);
+    for (int k = 1; k < r->n_duals; k++)
         most = fmax(most, sums_between(r, &w[k], first, end) -
                               sums_between(r, &w[k], first, from) / r->m -
-                              r->byte_price[k] * memory);
+                              r->byte_dual[k] * memory);
     return most + messages;
 }
 

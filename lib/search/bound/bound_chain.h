@@ -2,7 +2,7 @@
  *
  * Where groups are on neighbouring ranks in the order of the pipeline, the least time
  * of a stage follows from its ops and its group: the lower bounds of the ops, messages
- * to and from the stages around it (bound_cuts.h), and its memory by prices of bytes.
+ * to and from the stages around it (bound_cuts.h), and its memory by duals of bytes.
  * Before the stage begins, the first micro-batch has gone forward along the path
  * through the stages in front. So with
  *

@@ -1,4 +1,4 @@
-/* The least costs of ops on every number of devices, with every price of a byte (see
+/* The least costs of ops on every number of devices, with every dual of a byte (see
  * bound_impl.h). */
 #include "search/bound/bound_impl.h"
 
@@ -75,16 +75,16 @@ int flight_at(const struct relaxed *r, int groups_behind) {
     return k;
 }
 
-/* Sets the prices of a byte in proportion to an even share of the work, because a good
+/* Sets the duals of a byte in proportion to an even share of the work, because a good
  * plan's step takes little longer than that. */
-static void find_prices(struct relaxed *r, const struct op_bound *least) {
+static void find_duals(struct relaxed *r, const struct op_bound *least) {
     double us = 0, memory = (double)r->ev->space->p.memory_bytes;
     for (int i = 0; i < r->n_ops; i++)
         us += r->weight[i] * op_bound_least(&least[i], r->m, 1, 0);
     us /= r->ev->space->p.devices;
-    r->n_prices = memory > 0 ? BYTE_PRICES : 1;
-    for (int k = 1; k < r->n_prices; k++)
-        r->byte_price[k] = us / memory * ldexp(1, k - 7);
+    r->n_duals = memory > 0 ? BYTE_DUALS : 1;
+    for (int k = 1; k < r->n_duals; k++)
+        r->byte_dual[k] = us / memory * ldexp(1, k - 7);
 }
 
 /* Fills all costs; returns false if some op cannot be done on any number of devices. */
@@ -100,9 +100,9 @@ static bool find_costs(struct relaxed *r) {
                     : op_bounds_at(r->classes->of[r->class[d]].op_bounds, i, r->micro_batch,
                                    r->sizes[d]);
     find_shares(r, ops);
-    find_prices(r, ops);
+    find_duals(r, ops);
     r->cost =
-        mem_array((size_t)(r->n_sizes * r->n_flights * r->n_prices) * n, sizeof *r->cost);
+        mem_array((size_t)(r->n_sizes * r->n_flights * r->n_duals) * n, sizeof *r->cost);
     r->forward = mem_array((size_t)r->n_sizes * n, sizeof *r->forward);
     r->micro = mem_array((size_t)r->n_sizes * n, sizeof *r->micro);
     for (size_t i = 0; i < (size_t)r->n_sizes * n; i++) {
@@ -113,11 +113,11 @@ static bool find_costs(struct relaxed *r) {
     }
     for (int d = 0; d < r->n_sizes; d++)
         for (int f = 0; f < r->n_flights; f++)
-            for (int k = 0; k < r->n_prices; k++)
+            for (int k = 0; k < r->n_duals; k++)
                 for (int i = 0; i < r->n_ops; i++)
                     costs_at(r, d, f, k)[i] =
                         op_bound_least(&ops[(size_t)d * n + (size_t)i], r->m, r->flights[f],
-                                       r->byte_price[k]);
+                                       r->byte_dual[k]);
     for (int i = 0; i < r->n_ops; i++) {
         bool some = false;
         for (int d = 0; d < r->n_sizes; d++)

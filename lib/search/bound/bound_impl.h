@@ -10,7 +10,7 @@
 enum {
     BOUND_DEVICES = 1024, /* with more, lower bounds take longer than a search */
     MOST_FLIGHTS = 32,    /* different numbers of micro-batches in flight */
-    BYTE_PRICES = 10,
+    BYTE_DUALS = 10,
     RATES = 4,
 };
 
@@ -46,8 +46,8 @@ struct relaxed {
     double share[BOUND_DEVICES];
     double devices; /* of the whole job, counted in first-class devices */
     int n_flights, flights[MOST_FLIGHTS];
-    int n_prices;
-    double byte_price[BYTE_PRICES]; /* microseconds per byte */
+    int n_duals;
+    double byte_dual[BYTE_DUALS]; /* microseconds per byte */
     int n_ops;
     /* ranges of the deduplicated model that stand for several instances of a repeat */
     int n_stretches;
@@ -60,10 +60,10 @@ struct relaxed {
         int x, run;
         double times;
     } * places;      /* [ops of the model + 1] where the sum before an op is found */
-    double *cost;    /* [size][flight][byte price][op] microseconds over a step */
+    double *cost;    /* [size][flight][byte dual][op] microseconds over a step */
     double *forward; /* [size][op] the least forward time of a micro-batch */
     double *micro;   /* [size][op] the least time of a micro-batch, forward and backward */
-    struct line *lines; /* [size][flight][byte price * RATES] */
+    struct line *lines; /* [size][flight][byte dual * RATES] */
     double worth;       /* the sum of the duals over the whole model */
 };
 
@@ -72,9 +72,9 @@ struct relaxed {
 bool relaxed_make(struct relaxed *r);
 void relaxed_release(struct relaxed *r);
 
-static inline double *costs_at(const struct relaxed *r, int size, int flight, int price) {
+static inline double *costs_at(const struct relaxed *r, int size, int flight, int dual) {
     return r->cost +
-           ((int64_t)(size * r->n_flights + flight) * r->n_prices + price) * r->n_ops;
+           ((int64_t)(size * r->n_flights + flight) * r->n_duals + dual) * r->n_ops;
 }
 
 /* Returns the index of the largest of `flights` that a group with this many groups behind

@@ -195,12 +195,12 @@ static double passing_us(const struct turns *t, double limit_us) {
     return all;
 }
 
-/* The time of all ops on groups of this size, with memory charged by prices of bytes. */
+/* The time of all ops on groups of this size, with memory charged by duals of bytes. */
 static double all_us(const struct turns *t) {
     const struct relaxed *r = t->r;
     double most = 0;
-    for (int k = 0; k < r->n_prices; k++) {
-        double us = -r->byte_price[k] * r->classes->of[0].memory * t->groups;
+    for (int k = 0; k < r->n_duals; k++) {
+        double us = -r->byte_dual[k] * r->classes->of[0].memory * t->groups;
         for (int i = 0; i < r->n_ops; i++)
             us += r->weight[i] * costs_at(r, t->size, 0, k)[i];
         most = fmax(most, us);

@@ -65,8 +65,8 @@ void op_bounds_free(struct op_bounds *f);
 /* Returns the strategies of an op of the deduplicated model, with one of the problem's
  * micro-batches. */
 struct op_bound op_bounds_at(struct op_bounds *f, int op, int64_t micro_batch, int devices);
-/* The least time of the op over a step of this many micro-batches, with a price in
- * microseconds for each byte and this many micro-batches in flight. */
+/* The least time of the op over a step of this many micro-batches, with a dual of
+ * us_per_byte microseconds for each byte and this many micro-batches in flight. */
 double op_bound_least(const struct op_bound *o, double micro_batches, double in_flight,
                       double us_per_byte);
 /* The part of a lower bound that adds to the gradient of a tensor with this many elements.

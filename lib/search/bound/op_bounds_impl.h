@@ -1,4 +1,4 @@
-/* op_bounds_impl.h - what the parts of op_bounds.h share: prices of instructions where
+/* op_bounds_impl.h - what the parts of op_bounds.h share: costs of instructions where
  * links are best (op_bounds_links.c), the costs of an op alone (op_bounds_ops.c), and
  * its strategies (op_bounds.c). */
 #ifndef WEFT_OP_BOUNDS_IMPL_H
@@ -48,7 +48,7 @@ struct op_bounds {
     struct device_class class; /* end 0: all devices */
 };
 
-/* ---- prices (op_bounds_links.c) -------------------------------------------------------------- */
+/* ---- costs (op_bounds_links.c) -------------------------------------------------------------- */
 
 /* The devices that take part in a collective: along axes within nodes, and along axes
  * that lead to other nodes. */

@@ -276,7 +276,7 @@ static int64_t parts_of(const struct layout_dual *d, int i) {
 }
 
 /* Returns the capacity of all rows, weighted with the multipliers. */
-static int64_t capacity_price(const struct layout_dual *d) {
+static int64_t capacity_charge(const struct layout_dual *d) {
     int64_t sum = 0;
     for (int r = 0; r < d->c->n_rows; r++)
         sum += d->c->cap[r] * (d->lambda_sum[r + 1] - d->lambda_sum[r]);
@@ -291,7 +291,7 @@ static int64_t sweep(struct layout_dual *d) {
         for (int64_t s = d->fwd[i]; s < d->fwd[i + 1]; s++)
             send(d, d->fwd_e[s], i, parts, true);
     }
-    int64_t bound = d->c->base - capacity_price(d);
+    int64_t bound = d->c->base - capacity_charge(d);
     bool empty = false;
     for (int i = d->n - 1; i >= 0; i--) {
         empty |= gather(d, i) >= LAYOUT_INF;

@@ -249,7 +249,7 @@ static void sweep(struct trees *t, double share, double deadline_s) {
 
 /* ---- swings ------------------------------------------------------------------------ */
 
-static void set_prices(struct trees *t) {
+static void set_charges(struct trees *t) {
     const struct layout_core *c = t->s.c;
     double *sum = mem_array((size_t)c->n_rows + 1, sizeof *sum);
     for (int r = 0; r < c->n_rows; r++)
@@ -276,7 +276,7 @@ static void trees_init(struct trees *t, struct layout_core *c, uint64_t seed) {
     t->index = mem_array((size_t)c->n_vars + 1, sizeof *t->index);
     t->table = mem_array(MOST_NODES * (size_t)t->width, sizeof *t->table);
     t->arg = mem_array(MOST_NODES * (size_t)t->width, sizeof *t->arg);
-    set_prices(t);
+    set_charges(t);
 }
 
 static void trees_release(struct trees *t) {
