@@ -1,7 +1,6 @@
 /* Strategies of a stage (see strategies.h). */
 #include "search/evaluate/strategies.h"
 
-#include "search/evaluate/front.h"
 #include "search/evaluate/stage_tables.h"
 #include "search/space/layouts.h"
 
@@ -26,8 +25,14 @@ struct choices {
     ARR(int) ops;      /* ops of the deduplicated model, one for each node of the stage */
     struct layout_list layouts; /* layouts of these ops, one op after the other */
     ARR(int64_t) first;         /* where the layouts of each op begin, and the end */
+    /* Strategies that look alike to neighbours are chained, the last one first: only these
+     * are compared, because nearly all look different. */
     ARR(struct strategy) found;
+    ARR(int64_t)
+    alike;            /* [found] 1 + the one before that looks alike, 0: none; or BEATEN */
+    struct memo last; /* by what neighbours see, 1 + the last one found */
 };
+enum { BEATEN = -1 };
 
 struct choices *strategies_make(struct evaluate *ev, double most, bool presets) {
     struct choices *c = mem_alloc(sizeof *c);
@@ -47,6 +52,8 @@ void strategies_free(struct choices *c) {
     arr_release(&c->layouts);
     arr_release(&c->first);
     arr_release(&c->found);
+    arr_release(&c->alike);
+    memo_release(&c->last, NULL);
     free(c->at);
     free(c);
 }
@@ -149,6 +156,41 @@ static bool no_worse(const struct strategy *a, const struct strategy *b) {
     return good;
 }
 
+/* Adds the strategy unless another one beats it, and drops those that it beats. */
+static void keep(struct choices *c, const struct strategy *w) {
+    void **last = memo_slot(&c->last, w->seen);
+    int64_t head = (int64_t)(intptr_t)*last;
+    for (int64_t i = head; i; i = c->alike.p[i - 1])
+        if (no_worse(&c->found.p[i - 1], w))
+            return;
+    for (int64_t *at = &head; *at;) {
+        int64_t i = *at - 1, before = c->alike.p[i];
+        if (no_worse(w, &c->found.p[i])) {
+            *at = before;
+            c->alike.p[i] = BEATEN;
+        } else {
+            at = &c->alike.p[i];
+        }
+    }
+    arr_push(&c->found, *w);
+    arr_push(&c->alike, head);
+    *last = (void *)(intptr_t)c->found.n; /* NOLINT(performance-no-int-to-ptr) */
+}
+
+static void forget_found(struct choices *c) {
+    c->found.n = c->alike.n = 0;
+    memo_clear(&c->last);
+}
+
+/* Removes the strategies that others beat; the rest keeps its order. */
+static void drop_beaten(struct choices *c) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < c->found.n; i++)
+        if (c->alike.p[i] != BEATEN)
+            c->found.p[n++] = c->found.p[i];
+    c->found.n = n;
+}
+
 static void add_strategy(struct choices *c, struct search_stage *st, int64_t micro_batch,
                          int first_rank, bool apart) {
     const struct prefix *t = eval_prefix(c->ev, st, micro_batch, first_rank, apart);
@@ -159,7 +201,7 @@ static void add_strategy(struct choices *c, struct search_stage *st, int64_t mic
             st->recompute_blocks = n;
             const struct stage_sum *sum = eval_stage_sum(c->ev, t, st);
             const struct strategy w = {*st, *sum, seen_of(c, t, st, sum->missing)};
-            front_add(&c->found, &w, no_worse);
+            keep(c, &w);
         }
 }
 
@@ -285,17 +327,18 @@ static struct strategies *find_strategies(struct choices *c, struct search_stage
     struct strategies *w = mem_alloc(sizeof *w);
     double n = count_strategies(c, &st, micro_batch);
     bool many = n > LIST_ALL && isfinite(c->most_us) && !c->presets;
-    c->found.n = 0;
+    forget_found(c);
     memset(c->at, PLACE_NONE, (size_t)c->ev->space->blocks.x.n_nodes * sizeof *c->at);
     if (many && !list_within(c, &st, micro_batch, first_rank, apart)) {
         many = false;
-        c->found.n = 0;
+        forget_found(c);
     }
     c->listed += many ? 0 : fmax(n, 1); /* a stage that pins forbid takes time as well */
     if (c->presets)
         combine_presets(c, &st, micro_batch, first_rank, apart);
     else if (!many && c->listed <= c->most)
         combine(c, &st, micro_batch, first_rank, apart, 0);
+    drop_beaten(c);
     if (c->found.n)
         qsort(c->found.p, (size_t)c->found.n, sizeof *c->found.p, by_time);
     w->n = c->found.n;
