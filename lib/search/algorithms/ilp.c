@@ -154,12 +154,12 @@ static double least_us(void *ctx, const struct search_stage *st, int64_t micro_b
                               .first_rank = alias,
                               .mesh = with.mesh,
                               .apart = apart};
-    double *us = mem_alloc(sizeof *us);
     int levels = st->devices > 1 ? space_zero_levels(p->ev->space) : 1;
     double least = INFINITY;
     for (setting.zero = 0; setting.zero < levels && least > 0; setting.zero++)
         least = fmin(least, level_us(p, &setting, &with));
     p->bounded++;
+    double *us = mem_alloc(sizeof *us);
     *us = least;
     *slot = us;
     return least;

@@ -2,7 +2,6 @@
 #include "search/bound/op_bounds_impl.h"
 
 #include "common/rng.h"
-#include "search/evaluate/front.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -351,6 +350,20 @@ static bool no_worse(const struct op_bound_strategy *a, const struct op_bound_st
     return true;
 }
 
+/* Appends the strategy, unless another one is no worse. Drops those that it is no worse
+ * than; the others keep their order. */
+static void add_strategy(struct found *to, const struct op_bound_strategy *w) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < to->strategies.n; i++)
+        if (no_worse(&to->strategies.p[i], w))
+            return;
+    for (int64_t i = 0; i < to->strategies.n; i++)
+        if (!no_worse(w, &to->strategies.p[i]))
+            to->strategies.p[n++] = to->strategies.p[i];
+    to->strategies.n = n;
+    arr_push(&to->strategies, *w);
+}
+
 /* Returns into how many parts the batch is split. */
 static int64_t batch_parts(const struct spot *at, const struct layout *l) {
     const struct model *m = at->f->ev->space->blocks.x.model;
@@ -409,7 +422,7 @@ static void add_strategies(struct spot *at, const struct layout *l,
         w.us = us + x->params[zero].us;
         w.step_us = x->params[zero].step_us;
         w.fixed = x->params[zero].fixed;
-        front_add(&to->strategies, &w, no_worse);
+        add_strategy(to, &w);
     }
 }
 

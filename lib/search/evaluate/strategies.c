@@ -28,9 +28,8 @@ struct choices {
     /* Strategies that look alike to neighbours are chained, the last one first: only these
      * are compared, because nearly all look different. */
     ARR(struct strategy) found;
-    ARR(int64_t)
-    alike;            /* [found] 1 + the one before that looks alike, 0: none; or BEATEN */
-    struct memo last; /* by what neighbours see, 1 + the last one found */
+    ARR(int64_t) alike; /* [found] 1 + the one before that looks alike, 0 or BEATEN */
+    struct memo last;   /* by what neighbours see, 1 + the last one found */
 };
 enum { BEATEN = -1 };
 
@@ -179,7 +178,8 @@ static void keep(struct choices *c, const struct strategy *w) {
 
 static void forget_found(struct choices *c) {
     c->found.n = c->alike.n = 0;
-    memo_clear(&c->last);
+    /* Clearing it would cost each later stage what the largest one took. */
+    memo_release(&c->last, NULL);
 }
 
 /* Removes the strategies that others beat; the rest keeps its order. */
